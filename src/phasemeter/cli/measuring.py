@@ -1,0 +1,194 @@
+"""What `run` and `measure` share: open the engine, describe the machine, run the session, keep what was measured."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from phasemeter import __version__
+from phasemeter.cli.progress import note, progress
+from phasemeter.engines import open_engine
+from phasemeter.engines.spec import EngineSpec
+from phasemeter.measure.plan import Grid, check_grid, planned_requests
+from phasemeter.measure.session import measure
+from phasemeter.measure.telemetry import Probe
+from phasemeter.record.clock import Anchor, MonotonicClock, anchor, wall_text
+from phasemeter.record.engine import Engine, EngineInfo
+from phasemeter.record.errors import InputError
+from phasemeter.record.run import SCHEMA, Header
+from phasemeter.roofline.hardware import find_hardware
+from phasemeter.roofline.model import load_shape
+
+_FINGERPRINTED = ("phasemeter", "torch", "transformers", "tokenizers", "numpy", "httptools", "uvloop", "msgspec")
+
+
+class Job(Struct, frozen=True):
+    """Everything that one measuring command was asked for."""
+
+    spec: EngineSpec
+    grid: Grid
+    out: Path
+    started: Anchor
+    hardware: str | None = None
+    model_shape: str | None = None
+    quiet: bool = False
+    keep_text: bool = False
+    ceilings: bool = True
+
+
+def run_name(spec: EngineSpec, started: Anchor) -> str:
+    """A folder or file stem for a run, such as 20261130T101500-local-ernie-4.5-0.3b."""
+    stamp = re.sub(r"[-:Z]", "", wall_text(started.wall_ns))
+    model = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(spec.model or "model").name).strip("-.")
+    return f"{stamp}-{spec.kind}-{model}"
+
+
+def now() -> Anchor:
+    """The clock's anchor, taken when a command starts."""
+    return anchor(MonotonicClock())
+
+
+def perform(job: Job) -> None:
+    """Measure. Raises what the session raises; KeyboardInterrupt after everything measured is on disk."""
+    if job.out.exists():
+        raise InputError("--out", str(job.out), "exists already; runs are never overwritten, name a new file")
+    if job.hardware is not None:
+        find_hardware(job.hardware)  # a wrong name is told before anything is loaded
+    if job.model_shape is not None:
+        load_shape(job.model_shape)
+    with asyncio.Runner(loop_factory=_loop_factory(job.spec)) as runner:
+        runner.run(_perform(job))
+
+
+async def _perform(job: Job) -> None:
+    clock = MonotonicClock()
+    engine = open_engine(job.spec, clock)
+    try:
+        if not job.quiet:
+            note(f"starting {job.spec.kind}: {job.spec.model or job.spec.url or 'the simulated model'}")
+        await engine.start()
+        check_grid(job.grid, engine.info.max_context_tokens)
+        header = await _header(job, engine, clock)
+        probes = _probes(engine.info)
+        with progress(clock, quiet=job.quiet) as watch:
+            await measure(
+                engine, job.grid, clock, job.out, header, watch=watch, probes=probes, keep_text=job.keep_text
+            )
+    finally:
+        await engine.close()
+
+
+async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
+    from phasemeter.measure.environment import fingerprint
+
+    info = engine.info
+    machine = fingerprint(_FINGERPRINTED)
+    shape = _shape(job, engine)
+    notes: list[str] = []
+    ceilings = None
+    if job.ceilings and job.spec.kind == "local":
+        if not job.quiet:
+            note("measuring this machine's ceilings: read bandwidth, GEMM rate, launch cost")
+        ceilings = await asyncio.to_thread(_measured_ceilings, info, clock)
+    return Header(
+        schema=SCHEMA,
+        run_id=f"{clock.now_ns() & 0xFFFF:04x}{secrets.token_hex(4)}",
+        phasemeter=__version__,
+        anchor=job.started,
+        engine=info,
+        machine=machine,
+        settings=settings_of(job),
+        shape=shape,
+        hardware=_hardware_name(job, info, machine.cpu),
+        ceilings=ceilings,
+        planned=planned_requests(job.grid),
+        notes=tuple(notes),
+    )
+
+
+def settings_of(job: Job) -> dict[str, object]:
+    """The header's settings: all that was asked for and that a merge must agree on."""
+    grid = job.grid
+    return {
+        "input_tokens": list(grid.input_tokens),
+        "output_tokens": list(grid.output_tokens),
+        "concurrency": list(grid.concurrency),
+        "paired": grid.paired,
+        "repeats": grid.repeats,
+        "requests": grid.requests,
+        "warmup": "auto" if grid.warmup is None else grid.warmup,
+        "seed": grid.seed,
+        "sampling": msgspec.to_builtins(grid.sampling),
+        "timeout_s": job.spec.timeout_s,
+        "driver": "closed loop",
+    }
+
+
+def _measured_ceilings(info: EngineInfo, clock: MonotonicClock) -> dict[str, object]:
+    from phasemeter.measure.ceilings import measure_ceilings
+
+    dtypes = tuple(dict.fromkeys((info.dtype or "float32", "float32")))
+    ceilings = measure_ceilings(info.device or "cpu", dtypes, clock)
+    return msgspec.to_builtins(ceilings)
+
+
+def _shape(job: Job, engine: Engine) -> dict[str, object] | None:
+    """The model's shape: as asked for, else as the engine knows it, else by the model's name if that is a preset."""
+    if job.model_shape is not None:
+        return msgspec.to_builtins(load_shape(job.model_shape))
+    known = getattr(engine, "shape", None)
+    if known is not None:
+        return msgspec.to_builtins(known)
+    if job.spec.kind == "simulated":
+        return None
+    try:
+        return msgspec.to_builtins(load_shape(engine.info.model))
+    except InputError:
+        return None
+
+
+def _hardware_name(job: Job, info: EngineInfo, cpu: str) -> str | None:
+    """The datasheet row: as asked for, else matched from the local device's own name, else None. A server elsewhere
+    is never guessed at."""
+    from phasemeter.measure.nvml import gpus
+    from phasemeter.roofline.hardware import match_hardware
+
+    if job.hardware is not None:
+        return find_hardware(job.hardware).name
+    if job.spec.kind != "local":
+        return None
+    if (info.device or "cpu").startswith("cuda"):
+        index = int(info.device.partition(":")[2] or 0) if info.device else 0
+        cards = gpus()
+        found = match_hardware(cards[index].name, cards[index].memory_bytes) if index < len(cards) else None
+    else:
+        found = match_hardware(cpu, None)
+    return found.name if found is not None else None
+
+
+def _probes(info: EngineInfo) -> tuple[Probe, ...]:
+    """Power, clocks and load of the GPU that an in-process engine runs on."""
+    from phasemeter.measure.nvml import sample_gpu
+
+    device = info.device or ""
+    if info.kind != "local" or not device.startswith("cuda"):
+        return ()
+    index = int(device.partition(":")[2] or 0)
+    return (lambda: sample_gpu(index),)
+
+
+def _loop_factory(spec: EngineSpec) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if spec.kind != "openai":
+        return None
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+

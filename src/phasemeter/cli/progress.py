@@ -1,0 +1,70 @@
+"""Progress on stderr: a bar with the time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from phasemeter.measure.session import Progress, Watcher
+from phasemeter.record.clock import Clock
+
+_LINE_EVERY_NS = 5_000_000_000
+
+
+@contextmanager
+def progress(clock: Clock, *, quiet: bool = False) -> Iterator[Watcher]:
+    """A watcher for `measure`; nothing is shown when `quiet`."""
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty():
+        with _bar() as watch:
+            yield watch
+    else:
+        yield _lines(clock)
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _told(at: Progress) -> str:
+    if at.cell is None:
+        return "done"
+    shape = f"{at.cell.input_tokens} in, {at.cell.output_tokens} out"
+    if at.cell.concurrency > 1:
+        shape += f", {at.cell.concurrency} at once"
+    return f"warm-up: {shape}" if at.warming else shape
+
+
+def _lines(clock: Clock) -> Watcher:
+    last_ns: int | None = None
+
+    def watch(at: Progress) -> None:
+        nonlocal last_ns
+        now_ns = clock.now_ns()
+        if at.cell is not None and last_ns is not None and now_ns - last_ns < _LINE_EVERY_NS:
+            return
+        last_ns = now_ns
+        left = f", about {at.left_s:.0f} s left" if at.left_s else ""
+        note(f"measured {at.done} of {at.planned}{left} ({_told(at)})")
+
+    return watch
+
+
+@contextmanager
+def _bar() -> Iterator[Watcher]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None, left="")
+
+        def watch(at: Progress) -> None:
+            left = "" if at.left_s is None else f"about {at.left_s:.0f} s left"
+            bar.update(task, description=_told(at), completed=at.done, total=at.planned, left=left)
+
+        yield watch

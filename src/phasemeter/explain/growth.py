@@ -1,0 +1,128 @@
+"""How time grows with length: local exponents between neighbouring lengths, and the slope inside a
+request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from phasemeter.explain.stats import MIN_FOR_INTERVAL, distribution, interval, medians_drawn, slope
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SQUARE = 2.0
+"""The exponent of "twice the length, four times the time"."""
+_MIN_GAPS = 4
+
+
+class Exponent(Struct, frozen=True):
+    """d ln t / d ln N between two neighbouring lengths: 1 is linear, 2 is the square law, 0 does not grow.
+
+    `metric` is "prefill", "first" (where prefill was not told apart; the constant part flattens it) or "tpot"
+    (then the lengths are mean contexts). `excludes_square` is True when 2 lies outside the interval, None
+    without an interval.
+    """
+
+    metric: str
+    from_tokens: int
+    to_tokens: int
+    output_tokens: int
+    concurrency: int
+    exponent: float
+    ci95: tuple[float, float] | None = None
+    excludes_square: bool | None = None
+
+
+class DecodeSlope(Struct, frozen=True):
+    """Growth of the gap between tokens with position inside a request, microseconds a token a token (median
+    over `n` requests). `floor_us_per_token` is what reading one more token of KV cache costs at the
+    ceilings; None without ceilings."""
+
+    n: int
+    us_per_token: float
+    ci95: tuple[float, float] | None = None
+    floor_us_per_token: float | None = None
+
+
+class Point(Struct, frozen=True):
+    """All values of one metric at one length, with the block each came from."""
+
+    tokens: int
+    values_ms: tuple[float, ...]
+    blocks: tuple[int, ...]
+
+
+def exponents(
+    metric: str, points: Sequence[Point], *, output_tokens: int, concurrency: int
+) -> list[Exponent]:
+    """Local exponents between neighbours of `points`, ln(t2 / t1) / ln(N2 / N1) of the medians. Where both
+    lengths were measured in the same blocks (five or more) they are resampled together. Lengths without a
+    positive median are left out."""
+    usable = sorted((p for p in points if p.values_ms and _median(p) > 0.0), key=lambda p: p.tokens)
+    found: list[Exponent] = []
+    for near, far in pairwise(usable):
+        if near.tokens == far.tokens:
+            continue
+        span = math.log(far.tokens / near.tokens)
+        ci95 = _interval(near, far, span)
+        found.append(
+            Exponent(
+                metric=metric,
+                from_tokens=near.tokens,
+                to_tokens=far.tokens,
+                output_tokens=output_tokens,
+                concurrency=concurrency,
+                exponent=math.log(_median(far) / _median(near)) / span,
+                ci95=ci95,
+                excludes_square=None if ci95 is None else not ci95[0] <= SQUARE <= ci95[1],
+            )
+        )
+    return found
+
+
+def decode_slope(
+    gaps_ns: Sequence[NDArray[np.float64]], blocks: Sequence[int], floor_us_per_token: float | None
+) -> DecodeSlope | None:
+    """Does a token take longer the later it comes? Least squares of the gap on its position, request by
+    request; None where no request has four gaps."""
+    import numpy as np
+
+    slopes: list[float] = []
+    kept: list[int] = []
+    for gaps, block in zip(gaps_ns, blocks, strict=True):
+        if gaps.size < _MIN_GAPS:
+            continue
+        found = slope(np.arange(gaps.size, dtype=np.float64), gaps)
+        if found is not None:
+            slopes.append(found / 1e3)
+            kept.append(block)
+    dist = distribution(slopes, kept)
+    if dist is None:
+        return None
+    return DecodeSlope(dist.n, dist.p50, dist.ci95_p50, floor_us_per_token)
+
+
+def _median(point: Point) -> float:
+    import numpy as np
+
+    return float(np.median(point.values_ms))
+
+
+def _interval(near: Point, far: Point, span: float) -> tuple[float, float] | None:
+    import numpy as np
+
+    if min(len(near.values_ms), len(far.values_ms)) < MIN_FOR_INTERVAL:
+        return None
+    together = set(near.blocks) == set(far.blocks) and len(set(near.blocks)) >= MIN_FOR_INTERVAL
+    low = medians_drawn(near.values_ms, near.blocks, seed=1)
+    high = medians_drawn(far.values_ms, far.blocks, seed=1 if together else 2)
+    positive = (low > 0.0) & (high > 0.0)
+    if not positive.all():
+        return None
+    return interval(np.log(high / low) / span)

@@ -1,0 +1,173 @@
+"""Load as it really was: requests in flight, and throughput over the measured windows.
+
+A merged run holds requests of several clocks: `origin` keeps them apart, and stamps of two origins never
+meet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from phasemeter.explain.phases import Reading
+from phasemeter.record.run import Run
+from phasemeter.record.timeline import Timeline
+
+
+class Level(Struct, frozen=True):
+    """Requests in flight among the measured requests of one concurrency asked. The mean is over the time in
+    which at least one of them was in flight."""
+
+    asked: int
+    requests: int
+    seen_max: int
+    seen_mean: float
+
+
+class Concurrency(Struct, frozen=True):
+    """Requests in flight (sent to end). The first three are those of the largest level asked; None without a
+    measured request."""
+
+    asked: int | None = None
+    seen_max: int | None = None
+    seen_mean: float | None = None
+    levels: tuple[Level, ...] = ()
+
+
+class Throughput(Struct, frozen=True):
+    """Of successful requests, over the measured windows only: a window runs from the first start to the last
+    end of one visit of a cell, overlapping windows are joined, warm-up is outside. None where there was
+    none."""
+
+    output_tokens_per_s: float | None = None
+    requests_per_s: float | None = None
+    peak_output_tokens_per_s: float | None = None
+    """Best second: each window cut into equal parts of a second or a little more (a shorter one is one part),
+    tokens counted at their stamps, a piece of k tokens as k."""
+    window_s: float | None = None
+
+
+_Windows = list[tuple[int, int]]
+
+
+def origins(run: Run) -> dict[str, str]:
+    """Which clock each request id belongs to: "" in a run of its own, the run's id in a merged one."""
+    ids = [timeline.id for timeline in run.requests]
+    merged = bool(ids) and ids[0].startswith(f"{run.header.run_id}/")
+    return {name: name.split("/", 1)[0] if merged else "" for name in ids}
+
+
+def concurrency(readings: Sequence[Reading], origin: dict[str, str]) -> Concurrency:
+    """Requests in flight at every level asked, failed ones included while they lasted."""
+    by_level: defaultdict[int, list[Timeline]] = defaultdict(list)
+    for reading in readings:
+        by_level[reading.timeline.cell.concurrency].append(reading.timeline)
+    levels = tuple(_level(asked, by_level[asked], origin) for asked in sorted(by_level))
+    if not levels:
+        return Concurrency()
+    top = levels[-1]
+    return Concurrency(top.asked, top.seen_max, top.seen_mean, levels)
+
+
+def throughput(ok: Sequence[Reading], measured: Sequence[Reading], origin: dict[str, str]) -> Throughput:
+    """Rates of the successful requests over the windows of all measured ones."""
+    import numpy as np
+
+    windows = _windows(measured, origin)
+    busy_ns = sum(end - start for found in windows.values() for start, end in found)
+    if not ok or busy_ns <= 0:
+        return Throughput()
+    peaks: list[float] = []
+    for name, found in windows.items():
+        mine = [reading for reading in ok if origin[reading.timeline.id] == name]
+        stamps, counts = _tokens(mine)
+        peaks += [_peak(stamps, counts, start, end) for start, end in found if end > start]
+    return Throughput(
+        output_tokens_per_s=sum(reading.tokens for reading in ok) * 1e9 / busy_ns,
+        requests_per_s=len(ok) * 1e9 / busy_ns,
+        peak_output_tokens_per_s=float(np.max(peaks)) if peaks else None,
+        window_s=busy_ns / 1e9,
+    )
+
+
+def _tokens(readings: Iterable[Reading]) -> tuple[list[int], list[int]]:
+    stamps: list[int] = []
+    counts: list[int] = []
+    for reading in readings:
+        for stamp, n in reading.timeline.generated():
+            stamps.append(stamp)
+            counts.append(n)
+    return stamps, counts
+
+
+def _peak(stamps: list[int], counts: list[int], start_ns: int, end_ns: int) -> float:
+    import numpy as np
+
+    parts = max(1, (end_ns - start_ns) // 1_000_000_000)
+    width_s = (end_ns - start_ns) / 1e9 / parts
+    tokens, _ = np.histogram(
+        np.asarray(stamps, dtype=np.int64) - start_ns,
+        bins=parts,
+        range=(0, end_ns - start_ns),
+        weights=np.asarray(counts, dtype=np.float64),
+    )
+    return float(tokens.max()) / width_s
+
+
+def _windows(readings: Sequence[Reading], origin: dict[str, str]) -> dict[str, _Windows]:
+    by_origin: defaultdict[str, list[Timeline]] = defaultdict(list)
+    for reading in readings:
+        by_origin[origin[reading.timeline.id]].append(reading.timeline)
+    return {name: _joined(_visits(timelines)) for name, timelines in by_origin.items()}
+
+
+def _visits(timelines: list[Timeline]) -> _Windows:
+    """One window for each run of requests of the same cell, in order of their start."""
+    found: _Windows = []
+    cell = None
+    for timeline in sorted(timelines, key=lambda t: t.started_ns):
+        if found and timeline.cell == cell:
+            start, end = found[-1]
+            found[-1] = (start, max(end, timeline.end_ns))
+        else:
+            found.append((timeline.started_ns, timeline.end_ns))
+        cell = timeline.cell
+    return found
+
+
+def _joined(windows: _Windows) -> _Windows:
+    found: _Windows = []
+    for start, end in sorted(windows):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _level(asked: int, timelines: list[Timeline], origin: dict[str, str]) -> Level:
+    by_origin: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for t in timelines:
+        start = t.sent_ns if t.sent_ns is not None else t.started_ns
+        by_origin[origin[t.id]].append((start, max(start, t.end_ns)))
+    seen_max, busy_ns, area_ns = 0, 0, 0
+    for intervals in by_origin.values():
+        most, busy, area = _in_flight(intervals)
+        seen_max, busy_ns, area_ns = max(seen_max, most), busy_ns + busy, area_ns + area
+    return Level(asked, len(timelines), seen_max, area_ns / busy_ns if busy_ns > 0 else float(seen_max))
+
+
+def _in_flight(intervals: list[tuple[int, int]]) -> tuple[int, int, int]:
+    """(most at once, ns with at least one, request-ns). An end at the very moment of a start comes first, so
+    that a slot handed on does not count twice."""
+    edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
+    most, now, busy, last = 0, 0, 0, edges[0][0]
+    for t_ns, step in edges:
+        if now > 0:
+            busy += t_ns - last
+        last = t_ns
+        now += step
+        most = max(most, now)
+    return max(most, 1), busy, sum(end - start for start, end in intervals)

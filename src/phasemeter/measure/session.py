@@ -1,0 +1,216 @@
+"""One measuring session: engine, plan and clock in, a run file out.
+
+The file is written as things happen: header first, then every request when it is known, then a footer. A kill loses
+what was in flight; Ctrl-C loses nothing that had ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct
+
+from phasemeter.measure.drive import closed_loop
+from phasemeter.measure.plan import Grid, cells, planned_requests, visits, warmups
+from phasemeter.measure.requests import RequestMaker
+from phasemeter.measure.telemetry import LoopLag, Probe, reading
+from phasemeter.measure.warmup import find_text_lengths, warm_up
+from phasemeter.record.clock import Clock, cpu_ns
+from phasemeter.record.engine import Engine, Outcome
+from phasemeter.record.errors import EngineError
+from phasemeter.record.event import Observer
+from phasemeter.record.file import RunWriter
+from phasemeter.record.request import Cell, Request
+from phasemeter.record.run import Footer, Header, Sample
+from phasemeter.record.timeline import Timeline
+
+DEAD_AFTER = 8
+"""So many failed connections in a row, and the engine is taken for dead."""
+
+
+class Progress(Struct, frozen=True):
+    """Where a session stands; `left_s` is None until the shapes' times are known."""
+
+    done: int
+    planned: int
+    warming: bool
+    left_s: float | None
+    cell: Cell | None
+
+
+Watcher = Callable[[Progress], None]
+
+
+class Session:
+    """Runs one grid against a started engine. Build it with `measure`; it exists to hold what a visit touches."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        grid: Grid,
+        clock: Clock,
+        writer: RunWriter,
+        *,
+        run_id: str,
+        observe: Observer | None,
+        watch: Watcher | None,
+        probes: Sequence[Probe],
+        keep_text: bool,
+        extra: dict[str, object],
+    ) -> None:
+        self._engine = engine
+        self._grid = grid
+        self._clock = clock
+        self._writer = writer
+        self._maker = RequestMaker(engine.info, run_id, grid.sampling, extra)
+        self._observe = observe
+        self._watch = watch
+        self._probes = probes
+        self._keep_text = keep_text
+        self._done = 0
+        self._planned = planned_requests(grid)
+        self._unreached = 0
+        self._seconds: dict[tuple[int, int, int], list[float]] = {}
+
+    async def run(self) -> None:
+        """Warm up, then every visit of the plan."""
+        to_warm = warmups(self._grid)
+        if not self._maker.by_ids:
+            await find_text_lengths(self._maker, to_warm, self._visit)
+        await warm_up(self._maker, to_warm, self._grid.warmup, self._visit)
+        gc.freeze()
+        plan = visits(self._grid)
+        for i, visit in enumerate(plan):
+            self._tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
+            await self._visit(visit.cell, list(self._maker.several(visit.cell, visit.requests)))
+        self._tell(None, 0.0)
+
+    async def _visit(self, cell: Cell, requests: list[Request]) -> list[Timeline]:
+        """Run one cell's requests in a closed loop; what ended is on disk when it returns or raises."""
+        if cell.warmup:
+            self._tell(cell, None)
+        seen: list[Timeline] = []
+
+        def sink(timeline: Timeline) -> None:
+            self._writer.write(timeline)
+            seen.append(timeline)
+            self._count(timeline)
+
+        started_ns, started_cpu_ns = self._clock.now_ns(), cpu_ns()
+        async with LoopLag(self._clock) as lag:
+            with _no_collection():
+                await closed_loop(
+                    self._engine,
+                    iter(requests),
+                    cell.concurrency,
+                    self._clock,
+                    sink,
+                    self._observe,
+                    keep_text=self._keep_text,
+                )
+        ended_ns = self._clock.now_ns()
+        took_ns = max(1, ended_ns - started_ns)
+        values = {"loop_lag_ns": float(lag.most_ns), "client_cpu_ratio": (cpu_ns() - started_cpu_ns) / took_ns}
+        self._writer.write(Sample(t_ns=ended_ns, values=values | reading(self._probes)))
+        if not cell.warmup:
+            self._seconds.setdefault(_key(cell), []).append(took_ns / 1e9)
+        return seen
+
+    def _count(self, timeline: Timeline) -> None:
+        self._unreached = self._unreached + 1 if timeline.outcome is Outcome.CONNECT_FAILED else 0
+        if not timeline.cell.warmup:
+            self._done += 1
+        if self._unreached >= max(DEAD_AFTER, 2 * timeline.cell.concurrency):
+            raise EngineError(
+                f"the engine cannot be reached any more ({timeline.error}); "
+                f"{self._done} measured requests are kept in {self._writer.path}"
+            )
+
+    def _left_s(self, ahead: list[Cell]) -> float | None:
+        known = {key: sum(took) / len(took) for key, took in self._seconds.items()}
+        if not known:
+            return None
+        # Shapes not yet visited are taken to cost what the visited ones did on average.
+        usual = sum(known.values()) / len(known)
+        return sum(known.get(_key(cell), usual) for cell in ahead)
+
+    def _tell(self, cell: Cell | None, left_s: float | None) -> None:
+        if self._watch is not None:
+            warming = cell is not None and cell.warmup
+            self._watch(Progress(self._done, self._planned, warming, left_s, cell))
+
+
+async def measure(
+    engine: Engine,
+    grid: Grid,
+    clock: Clock,
+    out: Path,
+    header: Header,
+    *,
+    observe: Observer | None = None,
+    watch: Watcher | None = None,
+    probes: Sequence[Probe] = (),
+    keep_text: bool = False,
+    extra: dict[str, object] | None = None,
+) -> None:
+    """Measure `grid` on a started `engine` and write the run to `out`.
+
+    Raises InputError if `out` exists or cannot be written, EngineError if the engine dies. Whatever ends it, the file
+    holds everything that had ended, and a footer.
+    """
+    with RunWriter(out, header) as writer:
+        session = Session(
+            engine,
+            grid,
+            clock,
+            writer,
+            run_id=header.run_id,
+            observe=observe,
+            watch=watch,
+            probes=probes,
+            keep_text=keep_text,
+            extra=extra or {},
+        )
+        started_cpu_ns = cpu_ns()
+
+        def footer(*, interrupted: bool = False, error: str | None = None) -> Footer:
+            return Footer(clock.now_ns(), interrupted, cpu_ns() - started_cpu_ns, error)
+
+        try:
+            await session.run()
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            writer.write(footer(interrupted=True))
+            raise
+        except EngineError as error:
+            writer.write(footer(error=str(error)))
+            raise
+        writer.write(footer())
+
+
+def header_planned(grid: Grid) -> int:
+    """Measured requests that the grid plans, for the run's header."""
+    return planned_requests(grid)
+
+
+def longest_tokens(grid: Grid) -> int:
+    """The largest input plus output of the grid."""
+    return max(cell.input_tokens + cell.output_tokens for cell in cells(grid))
+
+
+def _key(cell: Cell) -> tuple[int, int, int]:
+    return cell.input_tokens, cell.output_tokens, cell.concurrency
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the garbage collector out of timed stretches; it runs once after each."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect(0)

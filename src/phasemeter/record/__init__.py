@@ -1,0 +1,1 @@
+"""What happened, and the seams between the parts. Depends on msgspec and the standard library alone."""

@@ -1,0 +1,182 @@
+"""Run files: append-only JSONL, one line a thing, readable after a kill at any byte.
+
+Line types by their `type` field: `header` (first line), `request`, `sample`, `footer` (last, if the run ended by
+itself). The schema version stands in the header; a reader refuses a newer one and must keep reading every older one.
+
+Schema history:
+    1   first version
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from phasemeter.record.errors import InputError
+from phasemeter.record.run import SCHEMA, Footer, Header, Run, Sample
+from phasemeter.record.timeline import Timeline
+
+Line = Header | Timeline | Sample | Footer
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Line)
+
+
+class _Peek(msgspec.Struct):
+    type: str | None = None
+    schema: int | None = None
+
+
+class RunWriter:
+    """Appends lines to a new run file; each line is one write, so a kill can cut only the last one.
+
+    Raises InputError if the file exists (a run is never overwritten), if its folder cannot be written, or if the
+    disk is full (what was written before stays readable).
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd: int | None = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
+        except FileExistsError:
+            raise InputError("--out", str(path), "exists already; runs are never overwritten, name a new file") from None
+        except OSError as error:
+            raise InputError("--out", str(path), f"cannot be written ({error.strerror}); name another place") from None
+        self._end = 0
+        self.write(header)
+
+    def write(self, line: Line) -> None:
+        """Append one line."""
+        if self._fd is None:
+            raise ValueError("run file is closed")
+        data = _encoder.encode(line) + b"\n"
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError as error:
+            os.ftruncate(self._fd, self._end)
+            why = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror
+            raise InputError(
+                "--out", str(self.path), f"{why}; the lines written before are kept, give a place with more room"
+            ) from None
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Flush to the disk and close. Safe to call twice."""
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            try:
+                os.fsync(fd)
+            except OSError:
+                pass  # a pipe or /dev/full cannot be synchronised; every line went out in `write`
+            finally:
+                os.close(fd)
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file, plain or gzipped. A line cut by a kill is left out and `Run.cut` says so; unreadable lines in
+    the middle are left out and listed in `Run.damaged`. Raises InputError for what is no run file."""
+    lines = _lines(path)
+    header = _header(path, next(lines, None))
+    requests: list[Timeline] = []
+    samples: list[Sample] = []
+    footer: Footer | None = None
+    damaged: list[int] = []
+    cut = False
+    for number, (text, whole) in enumerate(lines, start=2):
+        if not text.strip():
+            continue
+        try:
+            line = _decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            if whole:
+                damaged.append(number)
+            else:
+                cut = True
+            continue
+        match line:
+            case Timeline():
+                if len(line.deltas_ns) != len(line.kinds) or (
+                    line.counts is not None and len(line.counts) != len(line.kinds)
+                ):
+                    damaged.append(number)
+                else:
+                    requests.append(line)
+            case Sample():
+                samples.append(line)
+            case Footer():
+                footer = line
+            case Header():
+                damaged.append(number)
+    return Run(
+        header=header,
+        requests=tuple(requests),
+        samples=tuple(samples),
+        footer=footer,
+        cut=cut,
+        damaged=tuple(damaged),
+        name=path.name,
+    )
+
+
+def _header(path: Path, first: tuple[bytes, bool] | None) -> Header:
+    text = b"" if first is None else first[0]
+    try:
+        peek = msgspec.json.decode(text, type=_Peek)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        peek = _Peek()
+    if peek.type != "header" or peek.schema is None:
+        cut = first is not None and not first[1] and text.startswith(b'{"type":"header"')
+        mend = (
+            "was cut before its header was complete; nothing can be read from it"
+            if cut
+            else "is not a Phasemeter run file (its first line is no header); give a file made by `phasemeter measure`"
+        )
+        raise InputError("run file", str(path), mend)
+    if peek.schema > SCHEMA:
+        raise InputError(
+            "run file",
+            str(path),
+            f"has schema {peek.schema}, this Phasemeter reads up to {SCHEMA}; upgrade Phasemeter to read it",
+        )
+    try:
+        return msgspec.json.decode(text, type=Header)
+    except msgspec.ValidationError as error:
+        raise InputError("run file", str(path), f"has a damaged header ({error})") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
+    """Each line with whether it ended in a newline."""
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            stream = gzip.open(raw) if zipped else raw
+            try:
+                for line in stream:
+                    yield line, line.endswith(b"\n")
+            except (EOFError, zlib.error, gzip.BadGzipFile):
+                yield b"{", False  # the compressed file was cut
+    except FileNotFoundError:
+        raise InputError("run file", str(path), "there is no such file") from None
+    except IsADirectoryError:
+        raise InputError("run file", str(path), "is a folder; name the run file in it") from None
+    except OSError as error:
+        raise InputError("run file", str(path), f"cannot be read ({error.strerror})") from None

@@ -1,0 +1,58 @@
+"""What we intend (`Request`), and what a server says of it afterwards (`Usage`)."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+
+class Sampling(Struct, frozen=True, omit_defaults=True):
+    """Sampling parameters; None leaves the engine's own default."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    ignore_eos: bool = True
+
+
+class Cell(Struct, frozen=True, omit_defaults=True):
+    """Where a request belongs in the plan: its shape and its place in the randomised order.
+
+    `concurrency` is what the plan asked for; `block` counts interleaved repeats from 0; `warmup` requests are kept
+    in the record and left out of the numbers; `anchor` marks the repeated cell in which drift shows.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    concurrency: int = 1
+    block: int = 0
+    warmup: bool = False
+    anchor: bool = False
+
+
+class Request(Struct, frozen=True):
+    """One intended request: a prompt (text or token ids), how many tokens to generate, and when it is due.
+
+    Exactly one of `prompt` and `token_ids` is given. `arrive_ns` is the intended arrival on the run's clock; None
+    means "as soon as a slot is free" (closed loop), and the driver then stamps the arrival itself.
+    """
+
+    id: str
+    cell: Cell
+    max_tokens: int
+    prompt: str | None = None
+    token_ids: tuple[int, ...] | None = None
+    sampling: Sampling = Sampling()
+    arrive_ns: int | None = None
+    tags: dict[str, str] = field(default_factory=dict[str, str])
+    extra: dict[str, object] = field(default_factory=dict[str, object])
+    """Fields sent to the server untouched (for example `x_simulate`)."""
+
+
+class Usage(Struct, frozen=True, omit_defaults=True):
+    """Token counts as the server reports them; None where it says nothing."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
