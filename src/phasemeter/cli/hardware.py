@@ -41,13 +41,13 @@ def command(name: str | None, measured: bool, device: str, as_json: bool) -> int
 
 
 def _table(rows: tuple[Hardware, ...]) -> None:
-    click.echo(f"{'name':<24}{'bf16 TFLOP/s':>14}{'fp32 TFLOP/s':>14}{'GB/s':>9}{'memory GB':>11}")
+    click.echo(f"{'name':<24}{'bf16 TFLOP/s':>14}{'fp32 TFLOP/s':>14}{'GB/s':>9}{'memory GiB':>12}")
     for row in rows:
         bf16 = row.peak_flops_per_s.get("bfloat16") or row.peak_flops_per_s.get("float16")
-        memory = None if row.memory_bytes is None else row.memory_bytes / 1e9
+        memory = None if row.memory_bytes is None else row.memory_bytes / 2**30
         click.echo(
             f"{row.name:<24}{_tera(bf16):>14}{_tera(row.peak_flops_per_s.get('float32')):>14}"
-            f"{row.memory_bandwidth_bytes_per_s / 1e9:>9.0f}{'-' if memory is None else f'{memory:.0f}':>11}"
+            f"{row.memory_bandwidth_bytes_per_s / 1e9:>9.0f}{'-' if memory is None else f'{memory:.0f}':>12}"
         )
     click.echo("Dense peaks, no sparsity; `phasemeter hardware NAME` shows a row's source.")
 
@@ -59,7 +59,7 @@ def _one(row: Hardware) -> None:
         click.echo(f"  {dtype:<10} {'no units for it' if peak is None else f'{peak / 1e12:.4g} TFLOP/s'}")
     click.echo(f"  memory     {row.memory_bandwidth_bytes_per_s / 1e9:.4g} GB/s")
     if row.memory_bytes is not None:
-        click.echo(f"  capacity   {row.memory_bytes / 1e9:.4g} GB")
+        click.echo(f"  capacity   {row.memory_bytes / 2**30:.4g} GiB")
     if row.link_bytes_per_s is not None:
         click.echo(f"  link       {row.link_bytes_per_s / 1e9:.4g} GB/s, both directions")
     click.echo(f"  source     {row.source}")

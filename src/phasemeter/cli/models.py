@@ -25,7 +25,7 @@ def command(name: str | None, hardware: str, input_tokens: str, dtype: str, as_j
     \b
     Examples:
       phasemeter models
-      phasemeter models ernie-4.5-0.3b --hardware h200-sxm
+      phasemeter models ernie-4.5-0.3b --hardware h200
       phasemeter models ./my-model/config.json
     """
     if name is None:

@@ -19,7 +19,8 @@ from phasemeter.record.request import Usage
 
 _NS_PER_MS = 1_000_000
 _FIRST_LOOK_BYTES = 16_384
-_ABSENT = (b"", b"null", b"[]", b"{}")
+_NOTHING = (b"", b"null", b"[]", b"{}", b"false", b'""')
+_UNSET = Raw()
 
 
 class _Delta(Struct, gc=False):
@@ -27,7 +28,7 @@ class _Delta(Struct, gc=False):
     content: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    tool_calls: Raw = Raw()
+    tool_calls: Raw = _UNSET
 
 
 class _Choice(Struct, gc=False):
@@ -56,10 +57,9 @@ class _Chunk(Struct, gc=False):
     object: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Raw = Raw()
-    message: Raw = Raw()
-    metrics: Raw = Raw()
-    timings: Raw = Raw()
+    error: Raw = _UNSET
+    metrics: Raw = _UNSET
+    timings: Raw = _UNSET
 
 
 class _VllmMetrics(Struct):
@@ -112,7 +112,7 @@ def read_chunk(data: bytes, event_name: bytes = b"") -> Fact:
     if event_name == b"error":
         return Fact(EmissionKind.ERROR, error=message_of(data))
     chunk = _chunk.decode(data)
-    if chunk.error not in _ABSENT or chunk.object == "error":
+    if _told(chunk.error) or chunk.object == "error":
         return Fact(EmissionKind.ERROR, error=message_of(data))
     usage = chunk.usage
     choice = chunk.choices[0] if chunk.choices else None
@@ -186,7 +186,7 @@ def _content(choice: _Choice | None) -> tuple[EmissionKind, str]:
     thought = delta.reasoning or delta.reasoning_content
     if thought:
         return EmissionKind.REASONING, thought
-    if delta.tool_calls not in _ABSENT:
+    if _told(delta.tool_calls):
         return EmissionKind.TOOL, _tool_text(delta.tool_calls)
     said_empty = "" in (delta.content, delta.reasoning, delta.reasoning_content)
     return _without_text(choice, said_empty=said_empty, role=delta.role)
@@ -209,6 +209,11 @@ def _tool_text(calls: Raw) -> str:
     return "".join((f.name or "") + (f.arguments or "") for f in functions if f is not None)
 
 
+def _told(raw: Raw) -> bool:
+    """Whether a field was there with something in it. Nearly always it was not, and that must cost nothing."""
+    return raw is not _UNSET and bytes(raw) not in _NOTHING
+
+
 def _usage(usage: _Usage | None) -> Usage | None:
     if usage is None:
         return None
@@ -226,9 +231,9 @@ def _report(chunk: _Chunk) -> EngineReport | None:
     so prefill, not a client's TTFT; `generation_time_ms` is first to last token. llama.cpp (`timings`):
     `prompt_ms` ends with the first token, `predicted_ms` runs from there."""
     try:
-        if chunk.metrics not in _ABSENT:
+        if _told(chunk.metrics):
             return _vllm_report(_vllm_metrics.decode(chunk.metrics))
-        if chunk.timings not in _ABSENT:
+        if _told(chunk.timings):
             return _llama_report(_llama_timings.decode(chunk.timings))
     except UNREADABLE:
         pass  # some other server's field of that name

@@ -133,7 +133,7 @@ class Probe:
             return InputError(
                 "--url",
                 self._target.url,
-                f"GET {path} answered 404; give the root under which /v1 lies, or name --model if there is no list",
+                f"GET {path} answered 404; give the root of /v1, or name --model if there is no list",
             )
         told = self._hidden(message_of(answer.body(), limit=120))
         return InputError(

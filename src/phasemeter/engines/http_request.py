@@ -79,7 +79,7 @@ class Accepted(Struct, frozen=True):
 
 
 def target_of(url: str) -> Target:
-    """The server's root from what the user gave. Raises InputError; a password in the URL is never repeated."""
+    """The server's root from what the user gave. Raises InputError, which never repeats a password."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port

@@ -25,7 +25,7 @@ _TIMEOUTS = {
 
 
 class HttpReply:
-    """A stream that has ended; parsed when asked, once. `secret` is blotted out of whatever a server echoes."""
+    """A stream that has ended; parsed once, when asked. `secret` is blotted out of what a server echoes."""
 
     def __init__(self, answer: Answer, clock: Clock, secret: str | None = None) -> None:
         self._held: Answer | Result = answer
@@ -170,7 +170,7 @@ def _outcome(stream: _Stream, answer: Answer) -> tuple[Outcome, str | None]:
 def _emissions(stream: _Stream) -> tuple[Emission, ...]:
     counts = _counts(stream.facts)
     return tuple(
-        # a last chunk with a finish reason, no text and one more token counted holds a token that is not shown
+        # a last chunk with a finish reason, no text and one more token counted holds a hidden token
         Emission(stamp, EmissionKind.EMPTY if fact.kind in _MAY_HIDE and n else fact.kind, fact.text, n)
         for stamp, fact, n in zip(stream.stamps_ns, stream.facts, counts, strict=True)
     )

@@ -25,7 +25,7 @@ _NS = 1_000_000_000
 class HttpTimeouts(Struct, frozen=True):
     """Limits in seconds; None is no limit.
 
-    connect_s       until a connection is ready (TLS included), and until the server has taken the whole request
+    connect_s       until a connection is ready (TLS included), and until the whole request is handed over
     first_token_s   request sent until first generated token (a role chunk or a comment is none)
     inter_token_s   between events of the stream after the first token (comments do not count)
     total_s         whole request, from its start
@@ -63,7 +63,7 @@ class Watch:
         self._tick_s = min(_TICK_S, max(0.005, shortest_s / 5))
 
     def add(self, wire: Wire, begun_ns: int) -> None:
-        """Watch the exchange that `wire` has just begun; `begun_ns` is where the total time-out counts from."""
+        """Watch the exchange that `wire` has begun; the total time-out counts from `begun_ns`."""
         self._streams[wire] = _Stream(wire, begun_ns)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)

@@ -120,7 +120,7 @@ class Wire(asyncio.Protocol):
         return waiter
 
     def finish(self, end: End, end_ns: int, error: str | None = None) -> None:
-        """End the exchange under way, if there is one; the connection stays only after a complete response."""
+        """End the exchange under way, if any; the connection stays only after a complete response."""
         waiter, self._waiter = self._waiter, None
         self._parser = None
         if waiter is None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _WEIGHT_FILES = ("*.safetensors", "*.bin", "*.gguf")
 _HUB_TIMEOUT_S = 10.0
+_LONGEST_NAME = 255
 
 
 class Tokenizer(Protocol):
@@ -85,8 +86,17 @@ def quieten() -> None:
     disable_progress_bars()
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
     logging.getLogger("transformers").setLevel(logging.CRITICAL)
+    _silence_gguf_bar()
     for module in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate", r"phasemeter\.engines\.local_"):
         warnings.filterwarnings("ignore", module=module)
+
+
+def _silence_gguf_bar() -> None:
+    # transformers draws this one bar with tqdm directly, past its own switch.
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    if hasattr(reading, "tqdm"):
+        reading.tqdm = lambda items, **_: items  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
 
 
 def resolve_device(name: str) -> torch.device:
@@ -153,7 +163,7 @@ def load_checkpoint(
             )
         model, weights = random_model(config, name, dtype, device, seed), f"random, seed {seed}"
     else:
-        model, weights = _read_weights(name, place, dtype, extra), "checkpoint"
+        model, weights = _read_weights(name, place, config, dtype, extra), "checkpoint"
     tokenizer, tokenizer_name = _tokenizer(name, place, extra, chat=chat)
     model = _guarded(name, lambda: model.to(device).eval())
     return _loaded(model, device, tokenizer, tokenizer_name, weights)
@@ -172,6 +182,8 @@ def hf_config(config: Mapping[str, Any], name: str) -> Any:
 
 def _locate(name: str) -> tuple[str, str | None]:
     """Folder or hub name to load from, and the GGUF file inside it where it is one."""
+    if len(name.encode()) > _LONGEST_NAME:
+        raise InputError("--model", name, "is too long for a file or hub name")
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
@@ -193,7 +205,6 @@ def _locate(name: str) -> tuple[str, str | None]:
 def _ask_hub(name: str) -> None:
     """Fail within seconds for a model that the hub does not have or that cannot be fetched: transformers alone would
     try again for 23 s. A model in the local cache needs no hub."""
-    import httpx
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import GatedRepoError, HFValidationError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -208,7 +219,8 @@ def _ask_hub(name: str) -> None:
         raise InputError("--model", name, "is not on the hub and is no preset; see `phasemeter models`") from None
     except HFValidationError:
         raise InputError("--model", name, "is no model folder, .gguf file, hub name or preset") from None
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    # The hub client's base error is that of its HTTP library, whichever it was built on.
+    except HfHubHTTPError.__bases__ as error:
         mend = f"is no preset or folder, and the hub cannot be asked ({type(error).__name__}); give a folder or .gguf file"
         raise InputError("--model", name, mend) from None
 
@@ -217,13 +229,11 @@ def _has_weights(folder: Path) -> bool:
     return any(next(folder.glob(pattern), None) is not None for pattern in _WEIGHT_FILES)
 
 
-def _read_weights(name: str, place: str, dtype: torch.dtype, extra: dict[str, Any]) -> Any:
+def _read_weights(name: str, place: str, config: Any, dtype: torch.dtype, extra: dict[str, Any]) -> Any:
     from transformers import AutoModelForCausalLM
 
-    model, found = _guarded(
-        name,
-        lambda: AutoModelForCausalLM.from_pretrained(place, dtype=dtype, output_loading_info=True, **extra),
-    )
+    given = {"config": config, "dtype": dtype, "output_loading_info": True} | extra
+    model, found = _guarded(name, lambda: AutoModelForCausalLM.from_pretrained(place, **given))
     # transformers fills what is missing with random numbers; half a checkpoint must not pass for a whole one.
     missing = sorted(found["missing_keys"])
     if missing:

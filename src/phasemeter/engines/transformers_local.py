@@ -149,7 +149,7 @@ class TransformersLocal:
         if steps.error is None:
             try:
                 stepper.run(steps, ids, request.sampling, request.max_tokens, stop)
-            except RuntimeError as error:  # torch's own, out of memory included
+            except (RuntimeError, ValueError, IndexError) as error:  # torch's own, out of memory included
                 steps.error = " ".join(str(error).split())[:300] or type(error).__name__
         if steps.error is not None:
             steps.end_ns = self._clock.now_ns()

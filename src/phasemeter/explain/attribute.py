@@ -92,9 +92,7 @@ def attribute(
     return tuple(found)
 
 
-def _under_roof(
-    phase: str, mean: Mean, roof: Roof, load: Load, *, launches_one_by_one: bool
-) -> Attribution:
+def _under_roof(phase: str, mean: Mean, roof: Roof, load: Load, *, launches_one_by_one: bool) -> Attribution:
     steps = max(0.0, load.output_tokens - 1) if phase == "decode" else 1.0
     needed, least = decode_step_of(roof, load) if phase == "decode" else prefill_of(roof, load)
     launch_ns = roof.launch_ns if launches_one_by_one else None
@@ -125,9 +123,7 @@ def _parts_ms(least: Floor, steps: float) -> tuple[float, float]:
 
 
 def _note(phase: str, roof: Roof) -> str:
-    if phase == "first":
-        return (
-            f"{roof.source} ceilings; queue and front end are in it, so the remainder is an upper bound of
-            the host's"
-        )
-    return f"{roof.source} ceilings"
+    if phase != "first":
+        return f"{roof.source} ceilings"
+    bound = "queue and front end are in it, so the remainder is an upper bound of the host's"
+    return f"{roof.source} ceilings; {bound}"

@@ -2,55 +2,25 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+
 from msgspec import Struct
 
-from phasemeter.explain.attribute import Attribution
-from phasemeter.explain.floors import FloorCheck
-from phasemeter.explain.growth import DecodeSlope
-from phasemeter.explain.phases import Basis
-from phasemeter.explain.stats import Dist
+from phasemeter.explain.attribute import Attribution, Mean, attribute
+from phasemeter.explain.floors import FloorCheck, Load, floor_check, kv_us_per_token
+from phasemeter.explain.growth import DecodeSlope, Exponent, Point, decode_slope, exponents
+from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists, gaps_ns, latency, phase_dists
+from phasemeter.explain.load import Throughput, concurrency, throughput
+from phasemeter.explain.phases import PHASE_NAMES, Reading, Span
+from phasemeter.explain.roof import DATASHEET, MEASURED, Roof
+from phasemeter.record.engine import Outcome
+from phasemeter.record.timeline import Timeline
 
+__all__ = ["Latency", "PhaseDist", "PhaseDists", "ShapeKey", "ShapeSummary", "shape_key", "summarise_shapes"]
 
-class PhaseDist(Struct, frozen=True):
-    """A phase over many requests, milliseconds. The basis is inferred as soon as one request's was."""
-
-    dist: Dist
-    basis: Basis
-
-
-class PhaseDists(Struct, frozen=True):
-    """The budget over many requests. Means add up: late + connect + first + decode + tail = end to end, and
-    where every request has a report first = front_end + queue + prefill. Medians need not add up. Absent is
-    None."""
-
-    late: PhaseDist | None = None
-    connect: PhaseDist | None = None
-    first: PhaseDist | None = None
-    front_end: PhaseDist | None = None
-    queue: PhaseDist | None = None
-    prefill: PhaseDist | None = None
-    decode: PhaseDist | None = None
-    engine_decode: PhaseDist | None = None
-    tail: PhaseDist | None = None
-
-
-class Latency(Struct, frozen=True):
-    """The distributions of successful measured requests; definitions in docs/definitions.md. All
-    milliseconds."""
-
-    ttft_ms: Dist | None = None
-    ttft_from_arrival_ms: Dist | None = None
-    ttfa_ms: Dist | None = None
-    """To the first answer token; None where no request had reasoning (then it is TTFT)."""
-    tpot_ms: Dist | None = None
-    itl_ms: Dist | None = None
-    """Every gap; per token where the server tells the count, else per piece."""
-    itl_chunk_ms: Dist | None = None
-    """Every gap between pieces."""
-    itl_token_ms: Dist | None = None
-    """A piece of k tokens gives its gap / k, k times; None where the server does not tell the count."""
-    e2e_ms: Dist | None = None
-    """From the intended arrival to the end of the stream."""
+EAGER_ENGINES = frozenset({"local"})
+"""Engines that launch their kernels one by one, so that the measured launch cost applies."""
 
 
 class ShapeKey(Struct, frozen=True, order=True):
@@ -75,8 +45,159 @@ class ShapeSummary(Struct, frozen=True):
     floor_datasheet: FloorCheck | None = None
     attribution: tuple[Attribution, ...] = ()
     decode_slope: DecodeSlope | None = None
+    throughput: Throughput = Throughput()
+    seen_max: int | None = None
+    seen_mean: float | None = None
+    """Requests of this shape in flight at once."""
 
     @property
     def floor(self) -> FloorCheck | None:
         """The floor to compare with: measured ceilings where there are any, else the datasheet's."""
         return self.floor_measured or self.floor_datasheet
+
+
+class Context(Struct, frozen=True):
+    """What all shapes share: the ceilings, each request's clock, and the engine's kind."""
+
+    roofs: tuple[Roof, ...]
+    origin: dict[str, str]
+    engine_kind: str
+
+    def blocks(self, readings: Sequence[Reading]) -> list[int]:
+        """A number for each request's block; blocks of two clocks are two blocks."""
+        numbers: dict[tuple[str, int], int] = {}
+        names = [(self.origin[r.timeline.id], r.timeline.cell.block) for r in readings]
+        return [numbers.setdefault(name, len(numbers)) for name in names]
+
+
+def shape_key(timeline: Timeline) -> ShapeKey:
+    """The shape that a request belongs to."""
+    cell = timeline.cell
+    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.concurrency)
+
+
+def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, list[Reading]]:
+    """Requests by shape, shapes in order."""
+    found: defaultdict[ShapeKey, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        found[shape_key(reading.timeline)].append(reading)
+    return {key: found[key] for key in sorted(found)}
+
+
+def summarise_shapes(measured: Sequence[Reading], context: Context) -> tuple[ShapeSummary, ...]:
+    """One summary for every shape among the measured requests, also for one whose requests all failed."""
+    return tuple(_summarise(key, readings, context) for key, readings in by_shape(measured).items())
+
+
+def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...]:
+    """Local exponents of prefill (or `first`) with input length, and of TPOT with mean context, for each
+    output length and concurrency."""
+    lines: defaultdict[tuple[int, int], list[tuple[ShapeKey, list[Reading]]]] = defaultdict(list)
+    for key, readings in by_shape(_ok(measured)).items():
+        lines[key.output_tokens, key.concurrency].append((key, readings))
+    found: list[Exponent] = []
+    for (output_tokens, asked), shapes in sorted(lines.items()):
+        whole = all(r.phases.prefill is not None for _, readings in shapes for r in readings)
+        metric = "prefill" if whole else "first"
+        starts = [_point(key.input_tokens, rs, context, metric) for key, rs in shapes]
+        steps = [_point(key.input_tokens + output_tokens // 2, rs, context, "tpot") for key, rs in shapes]
+        for name, points in ((metric, starts), ("tpot", steps)):
+            found += exponents(name, points, output_tokens=output_tokens, concurrency=asked)
+    return tuple(found)
+
+
+def _summarise(key: ShapeKey, readings: list[Reading], context: Context) -> ShapeSummary:
+    ok = _ok(readings)
+    blocks = context.blocks(ok)
+    levels = concurrency(readings, context.origin)
+    seen, shape_phases = latency(ok, blocks), phase_dists(ok, blocks)
+    load = _load(key, ok, levels.seen_max or 1)
+    checks = (
+        {roof.source: _floor_check(roof, load, seen, shape_phases) for roof in context.roofs} if ok else {}
+    )
+    roof = context.roofs[0] if context.roofs else None
+    return ShapeSummary(
+        key=key,
+        ok=len(ok),
+        failed=len(readings) - len(ok),
+        blocks=len(set(blocks)),
+        latency=seen,
+        phases=shape_phases,
+        floor_measured=checks.get(MEASURED),
+        floor_datasheet=checks.get(DATASHEET),
+        attribution=attribute(
+            _means(shape_phases), roof, load, launches_one_by_one=context.engine_kind in EAGER_ENGINES
+        ),
+        decode_slope=decode_slope(
+            [gaps_ns(r) for r in ok], blocks, None if roof is None else kv_us_per_token(roof, load)
+        ),
+        throughput=throughput(ok, readings, context.origin),
+        seen_max=levels.seen_max,
+        seen_mean=levels.seen_mean,
+    )
+
+
+def _ok(readings: Sequence[Reading]) -> list[Reading]:
+    return [r for r in readings if r.timeline.outcome is Outcome.OK]
+
+
+def _load(key: ShapeKey, ok: list[Reading], seen_max: int) -> Load:
+    n = max(1, len(ok))
+    return Load(
+        input_tokens=key.input_tokens,
+        cached_tokens=round(sum(cached_tokens(r) for r in ok) / n),
+        output_tokens=sum(r.tokens for r in ok) / n,
+        decode_batch=max(1, min(key.concurrency, seen_max)),
+    )
+
+
+def cached_tokens(reading: Reading) -> int:
+    """Prompt tokens that a cache answered, as server or engine report them; 0 where neither does."""
+    usage, report = reading.timeline.usage, reading.timeline.report
+    told = [
+        usage.cached_tokens if usage is not None else None,
+        report.cached_tokens if report is not None else None,
+    ]
+    return max((n for n in told if n is not None), default=0)
+
+
+def _floor_check(roof: Roof, load: Load, seen: Latency, phases: PhaseDists) -> FloorCheck:
+    stood_in = "prefill" if phases.prefill is not None else "first" if phases.first is not None else None
+    start = phases.prefill or phases.first
+    return floor_check(
+        roof,
+        load,
+        prefill_ms=None if start is None else start.dist.p50,
+        prefill_from=stood_in,
+        tpot_ms=None if seen.tpot_ms is None else seen.tpot_ms.p50,
+    )
+
+
+def _means(phases: PhaseDists) -> dict[str, Mean]:
+    means: dict[str, Mean] = {}
+    for name in PHASE_NAMES:
+        found: PhaseDist | None = getattr(phases, name)
+        if found is not None:
+            means[name] = Mean(found.dist.mean, found.basis)
+    return means
+
+
+def _point(tokens: int, readings: list[Reading], context: Context, metric: str) -> Point:
+    values: list[float] = []
+    blocks: list[int] = []
+    for reading, block in zip(readings, _global_blocks(readings, context), strict=True):
+        ns = reading.tpot_ns if metric == "tpot" else _span_ns(getattr(reading.phases, metric))
+        if ns is not None:
+            values.append(ns / 1e6)
+            blocks.append(block)
+    return Point(tokens, tuple(values), tuple(blocks))
+
+
+def _global_blocks(readings: list[Reading], context: Context) -> list[int]:
+    """Block numbers that mean the same for every shape, so that two lengths can be drawn together."""
+    names = {name: i for i, name in enumerate(sorted(set(context.origin.values())))}
+    return [names[context.origin[r.timeline.id]] + len(names) * r.timeline.cell.block for r in readings]
+
+
+def _span_ns(span: Span | None) -> int | None:
+    return None if span is None else span.ns

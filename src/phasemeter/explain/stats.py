@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Blocks = Sequence[int] | NDArray[np.int64]
 
 MIN_FOR_INTERVAL = 5
 """Fewer values than this get no interval; fewer blocks than this are not drawn as blocks."""
@@ -39,7 +40,7 @@ class Dist(Struct, frozen=True):
     ci95_p50: tuple[float, float] | None = None
 
 
-def distribution(values: Sequence[float] | Floats, blocks: Sequence[int] | None = None) -> Dist | None:
+def distribution(values: Sequence[float] | Floats, blocks: Blocks | None = None) -> Dist | None:
     """Describe `values`; `blocks` names the block each value came from. None when there is no value."""
     import numpy as np
 
@@ -59,7 +60,7 @@ def distribution(values: Sequence[float] | Floats, blocks: Sequence[int] | None 
 
 
 def interval_of_median(
-    values: Sequence[float] | Floats, blocks: Sequence[int] | None = None
+    values: Sequence[float] | Floats, blocks: Blocks | None = None
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of the median; None for fewer than five values."""
     import numpy as np
@@ -79,7 +80,7 @@ def interval(drawn: Floats) -> tuple[float, float]:
 
 
 def medians_drawn(
-    values: Sequence[float] | Floats, blocks: Sequence[int] | None = None, seed: int = _SEED
+    values: Sequence[float] | Floats, blocks: Blocks | None = None, seed: int = _SEED
 ) -> Floats:
     """Bootstrap draws of the median. Two samples given the same set of at least five blocks and the same
     seed draw the same blocks, so that their draws may be compared one by one (paired)."""

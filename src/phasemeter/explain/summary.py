@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec import Struct
 
-from phasemeter.explain.cold import Cold
+from phasemeter.explain.case import Case
+from phasemeter.explain.checks import run_checks
+from phasemeter.explain.cold import Cold, cold
+from phasemeter.explain.contract import Json, latency_json, phases_json, shapes_json, struct_json
 from phasemeter.explain.growth import Exponent
-from phasemeter.explain.load import Concurrency, Throughput
-from phasemeter.explain.shapes import Latency, PhaseDists, ShapeSummary
-from phasemeter.explain.verdict import Check, Verdict
+from phasemeter.explain.latency import Latency, PhaseDists, latency, phase_dists
+from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins, throughput
+from phasemeter.explain.phases import Reading, read
+from phasemeter.explain.roof import Roof, roofs, shape_of
+from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
+from phasemeter.explain.verdict import Check, Verdict, worst
+from phasemeter.record.clock import wall_text
+from phasemeter.record.engine import Outcome
 from phasemeter.record.run import Header, Run
 
 
@@ -64,6 +75,121 @@ class Summary(Struct, frozen=True):
 
 def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None = None) -> Summary:
     """Derive everything from `run`. `hardware` (a name in the table) and `model_shape` (a preset or a
-    config.json) stand in for what the header does not know, or replace it. Raises InputError for names that
-    are not known."""
-    raise NotImplementedError
+    config.json) stand in for what the header does not know, or replace it. Raises InputError for names
+    that are not known."""
+    origin = origins(run)
+    readings = [read(timeline) for timeline in run.requests]
+    warm = tuple(r for r in readings if r.timeline.cell.warmup)
+    measured = [r for r in readings if not r.timeline.cell.warmup]
+    ok = tuple(r for r in measured if r.timeline.outcome is Outcome.OK)
+    failed = tuple(r for r in measured if r.timeline.outcome is not Outcome.OK)
+    held = roofs(run.header, hardware=hardware, model_shape=model_shape)
+    context = Context(held, origin, run.header.engine.kind)
+    case = Case(
+        run=run,
+        ok=ok,
+        failed=failed,
+        warm=warm,
+        shapes=summarise_shapes(measured, context),
+        concurrency=concurrency(measured, origin),
+        throughput=throughput(ok, measured, origin),
+        cold=cold(_first_clock(readings, origin)),
+        origin=origin,
+    )
+    checks = run_checks(case)
+    blocks = context.blocks(ok)
+    shape = shape_of(run.header, model_shape)
+    return Summary(
+        name=run.name or run.header.run_id,
+        started=wall_text(run.header.anchor.wall_ns),
+        header=run.header,
+        requests=_requests(case),
+        latency=latency(ok, blocks),
+        phases=phase_dists(ok, blocks),
+        throughput=case.throughput,
+        concurrency=case.concurrency,
+        cold=case.cold,
+        tokens_counted=_tokens_counted(ok),
+        shapes=case.shapes,
+        growth=growth(measured, context),
+        ceilings=tuple(_ceiling(roof) for roof in held),
+        checks=checks,
+        verdict=worst(checks),
+        shape_name=None if shape is None else shape.name,
+        hardware_name=hardware or run.header.hardware,
+    )
+
+
+def summary_json(summary: Summary) -> Json:
+    """The summary under the keys of `explain --json`; times in milliseconds, absent is null."""
+    header = summary.header
+    return {
+        "run": {
+            "name": summary.name,
+            "id": header.run_id,
+            "started": summary.started,
+            "phasemeter": header.phasemeter,
+            "schema": header.schema,
+            "notes": list(header.notes),
+        },
+        "model": {
+            "name": header.engine.model,
+            "shape": summary.shape_name,
+            "dtype": header.engine.dtype,
+            "weights": header.engine.weights,
+        },
+        "engine": struct_json(header.engine),
+        "machine": struct_json(header.machine),
+        "hardware": summary.hardware_name,
+        "ceilings": struct_json(summary.ceilings),
+        "settings": struct_json(header.settings),
+        "requests": struct_json(summary.requests),
+        **latency_json(summary.latency),
+        "phases": phases_json(summary.phases),
+        "throughput": struct_json(summary.throughput),
+        "concurrency": struct_json(summary.concurrency),
+        "cold": struct_json(summary.cold),
+        "tokens_counted": summary.tokens_counted,
+        "growth": struct_json(summary.growth),
+        "checks": struct_json(summary.checks),
+        "verdict": summary.verdict.value,
+        "by_shape": shapes_json(summary.shapes),
+    }
+
+
+def _requests(case: Case) -> Requests:
+    outcomes = Counter(reading.timeline.outcome.value for reading in case.measured)
+    return Requests(
+        planned=case.run.header.planned,
+        ok=len(case.ok),
+        failed=len(case.failed),
+        by_outcome=dict(outcomes.most_common()),
+        warmup=len(case.warm),
+    )
+
+
+def _first_clock(readings: Sequence[Reading], origin: dict[str, str]) -> list[Reading]:
+    """The requests of the first run: only one clock can say what came first."""
+    if not readings:
+        return []
+    first = origin[readings[0].timeline.id]
+    return [r for r in readings if origin[r.timeline.id] == first]
+
+
+def _tokens_counted(ok: Sequence[Reading]) -> str:
+    if ok and all(
+        r.timeline.usage is not None and r.timeline.usage.completion_tokens is not None for r in ok
+    ):
+        return "usage"
+    return "server" if ok and all(r.timeline.counts is not None for r in ok) else "chunk"
+
+
+def _ceiling(roof: Roof) -> Ceiling:
+    return Ceiling(
+        source=roof.source,
+        hardware=roof.hardware.name,
+        dtype=roof.arithmetic,
+        peak_flops_per_s=roof.peak_flops_per_s,
+        read_bytes_per_s=roof.hardware.memory_bandwidth_bytes_per_s,
+        launch_ns=roof.launch_ns,
+    )

@@ -9,6 +9,7 @@ Schema history:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import os
@@ -63,7 +64,8 @@ class RunWriter:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError as error:
-            os.ftruncate(self._fd, self._end)
+            with contextlib.suppress(OSError):  # a device has no length to take back
+                os.ftruncate(self._fd, self._end)
             why = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror
             raise InputError(
                 "--out", str(self.path), f"{why}; the lines written before are kept, give a place with more room"
@@ -74,12 +76,9 @@ class RunWriter:
         """Flush to the disk and close. Safe to call twice."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            try:
+            with contextlib.suppress(OSError):  # a pipe cannot be synchronised; every line went out in `write`
                 os.fsync(fd)
-            except OSError:
-                pass  # a pipe or /dev/full cannot be synchronised; every line went out in `write`
-            finally:
-                os.close(fd)
+            os.close(fd)
 
     def __enter__(self) -> RunWriter:
         return self

@@ -80,6 +80,8 @@ class Attributed(Struct, frozen=True):
     label: str
     parts: tuple[Part, ...]
     bound: str
+    below_floor: bool = False
+    note: str = ""
 
 
 class Histogram(Struct, frozen=True):
@@ -105,10 +107,12 @@ class ShapeView(Struct, frozen=True):
     """All that is shown of one shape (input tokens, output tokens, concurrency)."""
 
     label: str
+    short: str
     input_tokens: int
     output_tokens: int
     concurrency: int
     n: int
+    failed: int
     ttft: Number
     prefill: Number
     """Absent where nobody saw the engine start: TTFT is never called prefill."""
@@ -120,11 +124,14 @@ class ShapeView(Struct, frozen=True):
     tpot_floor_datasheet: Number
     tpot_ratio: Number
     e2e: Number
-    mean_context: float
+    mean_context: int
     """Tokens in the cache in the middle of the answer."""
     bound: str
     segments: tuple[Segment, ...]
+    """Phases of the mean budget, in order; those that were seen add up to `total`."""
     total: Number
+    split: bool
+    """Whether prefill was told apart; else `first` stands for queue, prefill and front end together."""
     attributed: tuple[Attributed, ...]
     itl: Histogram | None
     rows: tuple[Row, ...]
@@ -137,6 +144,8 @@ class Growth(Struct, frozen=True):
     metric: str
     low: int
     high: int
+    output_tokens: int
+    concurrency: int
     exponent: Number
     sentence: str
 

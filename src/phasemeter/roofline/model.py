@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from phasemeter.roofline.config import shape_from_config
-from phasemeter.roofline.presets import PRESETS, Preset, all_presets, load_shape, preset_config
+from phasemeter.roofline.presets import PRESETS, Preset, all_presets, find_preset, load_shape, preset_config
 from phasemeter.roofline.shape import ModelShape
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "ModelShape",
     "Preset",
     "all_presets",
+    "find_preset",
     "load_shape",
     "preset_config",
     "shape_from_config",

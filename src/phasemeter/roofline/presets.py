@@ -41,7 +41,7 @@ def all_presets() -> tuple[Preset, ...]:
 
 def preset_config(name: str) -> dict[str, object]:
     """A fresh copy of the config.json of a preset. Raises InputError, with the nearest names, if unknown."""
-    found = _find(name)
+    found = find_preset(name)
     if found is None:
         raise InputError("model", name, _hint(name))
     return copy.deepcopy(found.config)
@@ -53,7 +53,7 @@ def load_shape(name_or_path: str) -> ModelShape:
     Raises InputError when there is none, or when the file cannot be read or is not a model's config.json.
     """
     path = Path(name_or_path).expanduser()
-    found = _find(name_or_path)
+    found = find_preset(name_or_path)
     if found is not None and not path.is_file():
         return shape_from_config(found.config, found.name)
     if not name_or_path.strip() or not _exists(path):
@@ -86,7 +86,8 @@ def _read(file: Path) -> dict[str, object]:
     return cast("dict[str, object]", parsed)
 
 
-def _find(name: str) -> Preset | None:
+def find_preset(name: str) -> Preset | None:
+    """The preset that goes by `name` (its own or an alias, any case), or None."""
     key = name.strip().lower()
     for preset in all_presets():
         if key in {preset.name, *(alias.lower() for alias in preset.aliases)}:

@@ -21,16 +21,14 @@ class Slots:
         self._free = limit
         self._waiting: deque[Place] = deque()
 
-    def enter(self, now_ns: int, begin: Callable[[int], None]) -> Place:
-        """Ask for a slot; `begin` is called with the stamp from which it is held, at once if one is free."""
-        place = Place(begin)
+    def enter(self, place: Place, now_ns: int) -> None:
+        """Ask for a slot; the place's `begin` is called with the stamp from which it is held, at once if it can."""
         if self._free is None or self._free > 0:
             if self._free is not None:
                 self._free -= 1
             place.start(now_ns)
         else:
             self._waiting.append(place)
-        return place
 
     def leave(self, place: Place, at_ns: int) -> None:
         """Give the slot back at `at_ns`, or stop waiting for one. Safe to call twice."""
@@ -46,7 +44,7 @@ class Slots:
 
 
 class Place:
-    """One request's place: waiting, held or gone."""
+    """One request's place: waiting, held or gone. `begin` is called with the stamp from which the slot is held."""
 
     def __init__(self, begin: Callable[[int], None]) -> None:
         self._begin = begin

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from phasemeter.engines.simulated.admission import Slots, Turns
+from phasemeter.engines.simulated.admission import Place, Slots, Turns
 from phasemeter.engines.simulated.plan import Ask, End, Piece, Plan, make_plan, stream
 from phasemeter.engines.simulated.script import BYTES_ONLY, Behaviour, Script, Status, asked, behaviour_of
 from phasemeter.engines.simulated.truth import Truth, rng_of
@@ -111,7 +111,8 @@ class SimulatedEngine:
 
     async def _play(self, plan: Plan, behaviour: Behaviour, received_ns: int) -> Result:
         begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        place = self._slots.enter(received_ns, begun.set_result)
+        place = Place(begun.set_result)
+        self._slots.enter(place, received_ns)
         left_ns: int | None = None
         try:
             start_ns = await begun
@@ -204,13 +205,17 @@ def _refuse_bytes(behaviour: Behaviour) -> None:
     without_meaning = [name for name in asked(behaviour) if name in BYTES_ONLY]
     if without_meaning:
         raise InputError(
-            "x_simulate", ", ".join(without_meaning), "acts on bytes, and an engine in process has none; use simulate"
+            "x_simulate",
+            ", ".join(without_meaning),
+            "acts on bytes, and an engine in process has none; use simulate",
         )
 
 
 def _sleeper(clock: Clock) -> SleepUntil:
     async def sleep_until(t_ns: int) -> None:
-        while (left_ns := t_ns - clock.now_ns()) > 0:
+        left_ns = t_ns - clock.now_ns()
+        while left_ns > 0:  # a loop's timer may end a rounding error early
             await asyncio.sleep(left_ns / 1e9)
+            left_ns = t_ns - clock.now_ns()
 
     return sleep_until

@@ -237,7 +237,9 @@ def _finish_moved(pieces: list[Piece]) -> list[Piece]:
 def _usage(chunks: tuple[_Chunk, ...], behaviour: Behaviour, ask: Ask) -> Usage:
     sent = sum(n for _, n in chunks)
     if behaviour.cached_tokens is not None and behaviour.cached_tokens > ask.prompt_tokens:
-        raise InputError("cached_tokens", behaviour.cached_tokens, f"the prompt has {ask.prompt_tokens} tokens")
+        raise InputError(
+            "cached_tokens", behaviour.cached_tokens, f"the prompt has {ask.prompt_tokens} tokens"
+        )
     reasoning = sum(n for _, n in chunks[: behaviour.reasoning or 0]) if ask.chat else 0
     return Usage(
         prompt_tokens=ask.prompt_tokens,
@@ -253,7 +255,14 @@ def _usage_asked(ask: Ask) -> str:
     return "chunk" if ask.continuous_usage else "end"
 
 
-_CUTS = ("hang_before_first", "hang_after", "reset_after", "truncate_after", "error_event_after", "empty_stream")
+_CUTS = (
+    "hang_before_first",
+    "hang_after",
+    "reset_after",
+    "truncate_after",
+    "error_event_after",
+    "empty_stream",
+)
 _OUTWARD = (
     *("stall", "no_done", "garbage_json", "usage_lie", "short_output", "slow_drip", "not_streaming"),
     *("wrong_content_type", "close_connection", "split_utf8", "split_events", "coalesce", "crlf"),

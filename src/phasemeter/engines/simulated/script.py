@@ -143,7 +143,7 @@ def truth_for(truth: Truth, behaviour: Behaviour) -> Truth:
     if not changes:
         return truth
     if "ttft_ms" in changes:
-        changes = {name: 0.0 for name in _PREFILL_PARTS} | changes
+        changes = dict.fromkeys(_PREFILL_PARTS, 0.0) | changes
     elif any(name in changes for name in _PREFILL_PARTS):
         changes = {"ttft_ms": None} | changes
     return structs.replace(truth, **changes)
@@ -207,7 +207,9 @@ def script_of(text: str, field: str = "--script") -> Script:
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InputError(field, "script", f"not a script: {error}; see examples/simulate-script.toml") from None
+        raise InputError(
+            field, "script", f"not a script: {error}; see examples/simulate-script.toml"
+        ) from None
     if not file.step:
         raise InputError(field, "script", "has no [[step]]; see examples/simulate-script.toml")
     steps = tuple(_step(number, table, field) for number, table in enumerate(file.step, start=1))

@@ -110,7 +110,7 @@ def truth_of(table: Mapping[str, object]) -> Truth:
 
 def rng_of(truth: Truth, serial: int) -> Random:
     """The random numbers of the `serial`-th request (from 0): the same for the same seed, whatever else runs."""
-    return Random(f"{truth.seed}/{serial}")  # noqa: S311 - noise, not a secret
+    return Random(f"{truth.seed}/{serial}")
 
 
 def queue_ns(truth: Truth) -> int:
@@ -146,7 +146,9 @@ def schedule(
     if max_tokens < 1:
         raise InputError("max_tokens", max_tokens, "give a whole number of at least 1")
     if not 0 <= cached_tokens <= prompt_tokens:
-        raise InputError("cached_tokens", cached_tokens, f"give 0 to {prompt_tokens}, the tokens of the prompt")
+        raise InputError(
+            "cached_tokens", cached_tokens, f"give 0 to {prompt_tokens}, the tokens of the prompt"
+        )
     first = prefill_ns(truth, request_number, prompt_tokens, cached_tokens)
     offset = queue_ns(truth) + _shaken(truth.jitter, first, rng)
     done = min(truth.first_chunk_tokens or truth.tokens_per_chunk, max_tokens)

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from phasemeter.record.clock import ManualClock
 from phasemeter.record.errors import PhasemeterError
 
-
 T = TypeVar("T")
 
 
@@ -65,7 +64,9 @@ class _VirtualSelector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise VirtualTimeError("everything waits and no timer is set: virtual time would stand still for ever")
+            raise VirtualTimeError(
+                "everything waits and no timer is set: virtual time would stand still for ever"
+            )
         if timeout > 0:
             # at least 1 ns, or a timer a rounding error away would never be reached
             self._clock.advance_to(self._clock.now_ns() + max(1, round(timeout * 1e9)))

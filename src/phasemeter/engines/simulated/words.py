@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-_WORDS = (
-    "time flows from the first byte to the last and every token has its own moment in the stream so we count them "
-    "one after another while the cache grows longer with each step that the model takes"
-).split()
+_WORDS = ["time", "flows", "from", "the", "first", "byte", "to", "the", "last", "and", "every", "token", "has", "its", "own", "moment", "in", "the", "stream", "so", "we", "count", "them", "one", "after", "another", "while", "the", "cache", "grows", "longer", "with", "each", "step", "that", "the", "model", "takes"]
 _CHARACTERS = "预填充解码首个词元🚀延迟流式输出🙂缓存带宽時間きもち한국어😀"
 
 

@@ -1,0 +1,108 @@
+"""Doubts about ourselves: did the client keep up, and did the load that was asked for really happen?"""
+
+from __future__ import annotations
+
+from phasemeter.explain.case import Case, grade, graded, percent
+from phasemeter.explain.verdict import Check, Verdict
+from phasemeter.record.run import Sample
+
+LAG_FLOOR_MS = 1.0
+"""Less than this is never held against a client: an event loop's own grain."""
+LAG_OF_TTFT_WARN, LAG_OF_TTFT_INVALID = 0.05, 0.50
+LOAD_PER_CORE_WARN = 0.5
+CLIENT_CPU_WARN = 0.9
+MEAN_OF_ASKED_WARN = 0.7
+
+
+def late_sends(case: Case) -> Check:
+    """99th percentile of `late` against the median TTFT."""
+    import numpy as np
+
+    spans = [r.phases.late.ns for r in case.measured if r.phases.late is not None]
+    if not spans:
+        return Check("late_sends", Verdict.OK, "no request to judge")
+    late_ms = float(np.percentile(spans, 99)) / 1e6
+    mend = "the client was late, not the server: lower the rate, use more workers, or a faster machine for the client"
+    return graded(
+        "late_sends", _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late", mend
+    )
+
+
+def client_lag(case: Case) -> Check:
+    """How late our own event loop was while requests were in flight; a token may be stamped as late."""
+    import numpy as np
+
+    lags = [s.values["loop_lag_ns"] / 1e6 for s in _samples(case) if "loop_lag_ns" in s.values]
+    if not lags:
+        return Check("client_lag", Verdict.OK, "the loop's lag was not sampled")
+    high = float(np.percentile(lags, 99))
+    evidence = f"event loop at most {high:.3g} ms late (99th percentile of {len(lags)} samples)"
+    mend = "stamps may be late by as much: lower the concurrency, or give the client a core of its own"
+    return graded("client_lag", _lag(high, case), evidence, mend)
+
+
+def concurrency(case: Case) -> Check:
+    """Requests in flight against those asked for, at every level."""
+    found: list[str] = []
+    verdicts = [Verdict.OK]
+    for level in case.concurrency.levels:
+        if level.seen_max > level.asked:
+            verdicts.append(Verdict.WARN)
+        elif level.seen_max < level.asked:
+            verdicts.append(Verdict.INVALID if 2 * level.seen_max < level.asked else Verdict.WARN)
+        elif level.seen_mean < MEAN_OF_ASKED_WARN * level.asked:
+            verdicts.append(Verdict.WARN)
+        found.append(f"asked {level.asked}: at most {level.seen_max}, {level.seen_mean:.3g} on average")
+    verdict = max(verdicts, key=list(Verdict).index)
+    mend = (
+        "send at least three requests for every slot, and see that no pool or semaphore caps the connections"
+    )
+    return graded("concurrency", verdict, "; ".join(found) or "no request to judge", mend)
+
+
+def cpu_contention(case: Case) -> Check:
+    """Was the machine busy before we came, or our process at its limit?"""
+    import numpy as np
+
+    machine, found, verdict = case.run.header.machine, [], Verdict.OK
+    if machine.load_1min is not None:
+        found.append(f"load before the start {machine.load_1min:.2g} on {machine.cores} cores")
+        verdict = grade(machine.load_1min / max(1, machine.cores), warn=LOAD_PER_CORE_WARN)
+    ratios = [s.values["client_cpu_ratio"] for s in _samples(case) if "client_cpu_ratio" in s.values]
+    if ratios and not case.in_process:
+        high = float(np.percentile(ratios, 90))
+        found.append(f"client used {percent(high)} of a core (90th percentile)")
+        verdict = max(verdict, grade(high, warn=CLIENT_CPU_WARN), key=list(Verdict).index)
+    mend = "stop what else runs on this machine, or measure from another one"
+    return graded("cpu_contention", verdict, "; ".join(found) or "not known", mend)
+
+
+def throughput(case: Case) -> Check:
+    """The best second cannot be slower than the mean; where it is, pieces were counted as tokens."""
+    mean, peak = case.throughput.output_tokens_per_s, case.throughput.peak_output_tokens_per_s
+    if mean is None or peak is None:
+        return Check("throughput", Verdict.OK, "no request to judge")
+    verdict = Verdict.WARN if peak < mean * (1 - 1e-9) else Verdict.OK
+    evidence = f"{mean:.4g} tokens/s on average, {peak:.4g} in the best second"
+    mend = "the stream shows fewer tokens than usage tells: ask for usage with every chunk"
+    return graded("throughput", verdict, evidence, mend)
+
+
+def _samples(case: Case) -> tuple[Sample, ...]:
+    """Samples from the first measured request on; of a merged run all, since its clocks differ."""
+    if len(set(case.origin.values())) > 1 or not case.measured:
+        return case.run.samples
+    start_ns = min(r.timeline.started_ns for r in case.measured)
+    return tuple(sample for sample in case.run.samples if sample.t_ns >= start_ns)
+
+
+def _lag(lag_ms: float, case: Case) -> Verdict:
+    import numpy as np
+
+    seen = [r.ttft_ns / 1e6 for r in case.ok if r.ttft_ns is not None]
+    ttft_ms = float(np.median(seen)) if seen else 0.0
+    return grade(
+        lag_ms,
+        warn=max(LAG_FLOOR_MS, LAG_OF_TTFT_WARN * ttft_ms),
+        invalid=max(10 * LAG_FLOOR_MS, LAG_OF_TTFT_INVALID * ttft_ms),
+    )

@@ -1,0 +1,175 @@
+"""Doubts about the requests themselves: failures, contradictions, tokens, caches, too few of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from phasemeter.explain.case import Case, grade, graded, percent, share
+from phasemeter.explain.facts import contradictions_of
+from phasemeter.explain.shapes import cached_tokens
+from phasemeter.explain.stats import MIN_FOR_INTERVAL
+from phasemeter.explain.verdict import Check, Verdict
+
+FAILURES_WARN, FAILURES_INVALID = 0.01, 0.10
+CONTRADICTIONS_INVALID = 0.10
+CACHED_INVALID = 0.20
+PROMPT_TOKENS_WARN, PROMPT_TOKENS_INVALID = 0.02, 0.50
+
+
+def failures(case: Case) -> Check:
+    """Warns above 1 % of failed requests, invalid above 10 % or without one that succeeded."""
+    name, total = "failures", len(case.measured)
+    if total == 0:
+        return Check(name, Verdict.INVALID, "no measured request", "measure at least one request")
+    outcomes = Counter(r.timeline.outcome.value for r in case.failed)
+    listed = ", ".join(f"{outcome} {n}" for outcome, n in outcomes.most_common())
+    ratio = share(case.failed, case.measured)
+    verdict = grade(ratio, warn=FAILURES_WARN, invalid=FAILURES_INVALID)
+    evidence = f"{len(case.failed)} of {total} failed ({percent(ratio)})" + (f": {listed}" if listed else "")
+    error = next((r.timeline.error for r in case.failed if r.timeline.error), None)
+    mend = "mend the failures first; what succeeded may be only the easy part"
+    return graded(name, verdict, evidence, mend + (f" (first error: {error})" if error else ""))
+
+
+def record(case: Case) -> Check:
+    """A run that ended early, or whose file has gaps, is part of what was planned."""
+    run, found, verdict = case.run, [], Verdict.OK
+    if run.footer is None:
+        found.append("the run was killed before its end")
+    elif run.footer.interrupted:
+        found.append("the run was interrupted")
+    if run.cut:
+        found.append("its file ends inside a line")
+    if run.damaged:
+        found.append(f"{len(run.damaged)} unreadable lines were left out")
+    if found:
+        verdict = Verdict.WARN
+    if run.footer is not None and run.footer.error is not None:
+        found.append(f"it was ended by an error: {run.footer.error}")
+        verdict = Verdict.INVALID
+    planned = run.header.planned
+    if planned is not None and planned != len(case.measured):
+        found.append(f"{len(case.measured)} of {planned} planned requests are there")
+        verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
+    evidence = "; ".join(found) or "complete"
+    return graded(
+        "record", verdict, evidence, "measure again and let it end; compare nothing with a part of a run"
+    )
+
+
+def clock(case: Case) -> Check:
+    """Stamps in an impossible order."""
+    broken = [c.evidence for r in case.measured for c in contradictions_of(r) if c.name == "order"]
+    evidence = f"{len(broken)} stamps out of order, first: {broken[0]}" if broken else "all stamps in order"
+    verdict = Verdict.INVALID if broken else Verdict.OK
+    return graded(
+        "clock", verdict, evidence, "the record is wrong: report it with the run file, trust no number in it"
+    )
+
+
+def contradictions(case: Case) -> Check:
+    """Client, engine and server tell different things of the same request."""
+    found = [[c for c in contradictions_of(r) if c.name != "order"] for r in case.ok]
+    hit = [cs for cs in found if cs]
+    if not hit:
+        joined = sum(r.timeline.report is not None for r in case.ok)
+        return Check(
+            "contradictions", Verdict.OK, f"none; {joined} of {len(case.ok)} requests have an engine's report"
+        )
+    names = Counter(c.name for cs in hit for c in cs)
+    verdict = grade(share(hit, case.ok), warn=0.0, invalid=CONTRADICTIONS_INVALID)
+    listed = ", ".join(f"{name} {n}" for name, n in names.most_common())
+    evidence = f"{len(hit)} of {len(case.ok)} requests: {listed}; first: {hit[0][0].evidence}"
+    mend = "do not use the engine's phases until both sides agree; check that reports are joined to their own requests"
+    return graded("contradictions", verdict, evidence, mend)
+
+
+def cache_hits(case: Case) -> Check:
+    """A cache that answers the prompt is what gets measured instead of prefill."""
+    hits = [(cached_tokens(r), r.timeline.cell.input_tokens) for r in case.ok]
+    cached, prompts = sum(n for n, _ in hits), sum(n for _, n in hits)
+    told = any(
+        (t.usage is not None and t.usage.cached_tokens is not None)
+        or (t.report is not None and t.report.cached_tokens is not None)
+        for t in (r.timeline for r in case.ok)
+    )
+    if not told:
+        return Check("cache_hits", Verdict.OK, "nobody reports cached tokens; prompts were unique by plan")
+    ratio = cached / prompts if prompts else 0.0
+    evidence = f"{cached} of {prompts} prompt tokens came from a cache ({percent(ratio)})"
+    mend = "use prompts that share no prefix (another --seed), or switch the server's prefix cache off"
+    return graded("cache_hits", grade(ratio, warn=0.0, invalid=CACHED_INVALID), evidence, mend)
+
+
+def output_shortfall(case: Case) -> Check:
+    """Fewer tokens than asked: the model stopped by itself, and shapes are no longer what they are called."""
+    short = [r for r in case.ok if r.tokens < r.timeline.max_tokens]
+    asked, got = sum(r.timeline.max_tokens for r in case.ok), sum(r.tokens for r in case.ok)
+    evidence = f"{len(short)} of {len(case.ok)} requests ended early; {got} of {asked} tokens came"
+    mend = "set ignore_eos where the engine has it, or read these shapes by the tokens that really came"
+    return graded("output_shortfall", grade(share(short, case.ok), warn=0.0), evidence, mend)
+
+
+def output_tokens(case: Case) -> Check:
+    """What the server says it generated against what was counted in the stream."""
+    told = [
+        r for r in case.ok if r.timeline.usage is not None and r.timeline.usage.completion_tokens is not None
+    ]
+    if not told:
+        return Check(
+            "output_tokens",
+            Verdict.WARN if case.ok and not all(r.timeline.counts for r in case.ok) else Verdict.OK,
+            "the server tells no total; tokens were counted from the stream",
+            "ask for usage (stream_options.include_usage); a chunk is not a token",
+        )
+    differ = [r for r in told if r.tokens != r.counted]
+    evidence = f"usage and stream agree in {len(told) - len(differ)} of {len(told)} requests"
+    if differ:
+        worst = max(differ, key=lambda r: abs(r.tokens - r.counted))
+        evidence += f"; furthest apart: usage {worst.tokens}, stream {worst.counted}"
+    mend = "gaps are per piece, not per token, here: ask for usage with every chunk (continuous_usage_stats)"
+    return graded("output_tokens", grade(share(differ, told), warn=0.0), evidence, mend)
+
+
+def prompt_tokens(case: Case) -> Check:
+    """The prompt as the server counted it against the shape's name."""
+    pairs = [
+        (r.timeline.usage.prompt_tokens, r.timeline.cell.input_tokens)
+        for r in case.ok
+        if r.timeline.usage is not None and r.timeline.usage.prompt_tokens is not None
+    ]
+    sent = [
+        (r.timeline.prompt_tokens_sent, r.timeline.cell.input_tokens)
+        for r in case.ok
+        if r.timeline.prompt_tokens_sent is not None
+    ]
+    if not pairs and not sent:
+        why = "neither the server nor we counted the prompt's tokens"
+        return graded(
+            "prompt_tokens",
+            Verdict.WARN if case.ok else Verdict.OK,
+            why,
+            "send token ids (--api completions)",
+        )
+    found = pairs or sent
+    ratios = sorted(abs(got - asked) / max(1, asked) for got, asked in found)
+    middle, most = ratios[len(ratios) // 2], max(found, key=lambda pair: abs(pair[0] - pair[1]))
+    verdict = (
+        Verdict.INVALID if middle > PROMPT_TOKENS_INVALID else grade(ratios[-1], warn=PROMPT_TOKENS_WARN)
+    )
+    evidence = f"{sum(got == asked for got, asked in found)} of {len(found)} prompts have the tokens asked"
+    if most[0] != most[1]:
+        evidence += f"; furthest off: {most[0]} instead of {most[1]}"
+    return graded(
+        "prompt_tokens", verdict, evidence, "send token ids, or count a chat template's tokens in the length"
+    )
+
+
+def samples(case: Case) -> Check:
+    """Below five requests or repeats there is no interval, and a single mood of the machine decides."""
+    few = [s for s in case.shapes if s.ok < MIN_FOR_INTERVAL or 1 < s.blocks < MIN_FOR_INTERVAL]
+    evidence = (
+        f"{len(few)} of {len(case.shapes)} shapes have fewer than {MIN_FOR_INTERVAL} requests or repeats"
+    )
+    verdict = Verdict.WARN if few or not case.shapes else Verdict.OK
+    return graded("samples", verdict, evidence, f"--repeats {MIN_FOR_INTERVAL} or more")
