@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from golden.oracle import Oracle, Seen
@@ -43,7 +44,11 @@ def with_engine(
     """Start an engine on the oracle, use it, close it."""
 
     async def main() -> T:
-        fields: dict = {"url": oracle.url, "api": "chat", "timeouts": timeouts or HttpTimeouts(total_s=30.0)} | options
+        fields: dict = {
+            "url": oracle.url,
+            "api": "chat",
+            "timeouts": timeouts or HttpTimeouts(total_s=30.0),
+        } | options
         engine = OpenAIHttp(HttpOptions(**fields))
         try:
             await engine.start()
@@ -77,12 +82,12 @@ def text_of(result: Result) -> str:
 
 
 def gaps_ms(stamps_ns: Sequence[int]) -> list[float]:
-    return [(b - a) / 1e6 for a, b in zip(stamps_ns, stamps_ns[1:], strict=False)]
+    return [(b - a) / 1e6 for a, b in pairwise(stamps_ns)]
 
 
 def assert_same_times(result: Result, seen: Seen, sent_pieces: Sequence[int]) -> None:
-    """Emission i was sent in piece `sent_pieces[i]` of the oracle's log: first latency and every gap must agree with
-    the log, and so must each stamp itself (both read the same monotonic clock of the system)."""
+    """Emission i was sent in piece `sent_pieces[i]` of the oracle's log: first latency and every gap must
+    agree with the log, and so must each stamp itself (both read the same monotonic clock of the system)."""
     stamps = [e.recv_ns for e in result.emissions]
     sent = [seen.sent[piece][0] for piece in sent_pieces]
     assert len(stamps) == len(sent), kinds(result)

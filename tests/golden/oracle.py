@@ -1,10 +1,11 @@
-"""The oracle of the golden tests: a raw-socket HTTP server that plays a script and keeps a log of what it really did.
+"""The oracle of the golden tests: a raw-socket HTTP server that plays a script and keeps a log of what it
+really did.
 
-It shares no code with the product and knows nothing of event loops: plain sockets, one thread a connection, its own
-check of the request's HTTP. A script is a list of `(due_ms, bytes)`, absolute from the moment the request's last byte
-was read; stamps are `time.monotonic_ns`, taken right after each `sendall`. Tests compare with this log, never with
-the script: on a busy machine a send may be late, and then the client must say so.
-"""
+It shares no code with the product and knows nothing of event loops: plain sockets, one thread a
+connection, its own check of the request's HTTP. A script is a list of `(due_ms, bytes)`, absolute from the
+moment the request's last byte was read; stamps are `time.monotonic_ns`, taken right after each `sendall`.
+Tests compare with this log, never with the script: on a busy machine a send may be late, and then the
+client must say so."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ RESET = object()
 CLOSE = object()
 """In a script in place of bytes: close now."""
 
-SSE_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+SSE_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -97,7 +100,11 @@ def usage_chunk(completion: int, prompt: int = 5, **more: object) -> dict:
         "id": "x",
         "object": "chat.completion.chunk",
         "choices": [],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion},
+        "usage": {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        },
         **more,
     }
 
@@ -126,13 +133,22 @@ def models(*names: str, **more: object) -> Script:
 
 
 class Oracle:
-    """Serves on a free port of loopback until closed. `answer` gives the script of each request to `path`s that
-    generate; the model list and a well-behaved reply to probes (max_tokens 1) come by themselves unless `raw`."""
+    """Serves on a free port of loopback until closed. `answer` gives the script of each request to `path`s
+    that generate; the model list and a well-behaved reply to probes (max_tokens 1) come by themselves
+    unless `raw`. `slow_read_s` waits that long before it reads a body above 100 kB."""
 
-    def __init__(self, answer: Answerer, *, raw: bool = False, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        answer: Answerer,
+        *,
+        raw: bool = False,
+        tls: ssl.SSLContext | None = None,
+        slow_read_s: float = 0.0,
+    ) -> None:
         self._answer = answer
         self._raw = raw
         self._tls = tls
+        self._slow_read_s = slow_read_s
         self.seen: list[Seen] = []
         self.faults: list[str] = []
         self.connections = 0
@@ -143,6 +159,8 @@ class Oracle:
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        if slow_read_s:  # inherited by each connection: a client's long body cannot vanish into our kernel
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         self.port = self._listener.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self._acceptor = threading.Thread(target=self._accept, daemon=True)
@@ -235,15 +253,18 @@ class Oracle:
         if version != "HTTP/1.1" or "host" not in headers:
             self.faults.append(f"no HTTP/1.1 with a Host: {lines[0]!r}")
         length = int(headers.get("content-length", "0"))
-        while len(rest) < length:
+        if length > 100_000:
+            time.sleep(self._slow_read_s)
+        body = bytearray(rest)
+        while len(body) < length:
             more = sock.recv(1 << 20)
             if not more:
                 return None, b""
-            rest += more
-        seen = Seen(method, path, headers, rest[:length], number, time.monotonic_ns())
+            body += more
+        seen = Seen(method, path, headers, bytes(body[:length]), number, time.monotonic_ns())
         with self._lock:
             self.seen.append(seen)
-        return seen, rest[length:]
+        return seen, bytes(body[length:])
 
     def _request_line(self, line: str) -> tuple[str, str, str]:
         parts = line.split(" ")

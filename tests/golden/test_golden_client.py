@@ -25,7 +25,12 @@ PIECES = ["你", "好", "，", "🌍", "👩‍🔬", " naïve", " 日本語", "
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_role_chunk_then_tokens(loop: str) -> None:
     """Pitfalls 1 and 2: the role chunk at 0 is no token; N tokens give N - 1 gaps."""
-    events = [(0, chat("", role="assistant")), (50, chat("a")), (70, chat("b")), (130, chat("c", finish="length"))]
+    events = [
+        (0, chat("", role="assistant")),
+        (50, chat("a")),
+        (70, chat("b")),
+        (130, chat("c", finish="length")),
+    ]
     with Oracle(lambda _: stream([*events, (130, usage_chunk(3))])) as oracle:
         result = one(oracle, loop=loop)
         seen = oracle.measured[0]
@@ -44,7 +49,11 @@ def test_role_chunk_then_tokens(loop: str) -> None:
 
 
 def test_role_chunk_with_null_content() -> None:
-    events = [(0, chat(None, role="assistant", null_content=True)), (40, chat("a")), (40, chat(finish="stop"))]
+    events = [
+        (0, chat(None, role="assistant", null_content=True)),
+        (40, chat("a")),
+        (40, chat(finish="stop")),
+    ]
     with Oracle(lambda _: stream(events)) as oracle:
         result = one(oracle)
     assert kinds(result) == ["role", "text", "finish", "done"]
@@ -153,13 +162,15 @@ def test_utf8_split_one_byte_a_chunk() -> None:
         seen = oracle.measured[0]
     ends = [i + 1 for i in range(len(body)) if body[: i + 1].endswith(b"\n\n")]
     assert text_of(result) == "".join(PIECES)
-    assert_same_times(result, seen, [end for end in ends])
+    assert_same_times(result, seen, ends)
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_line_ends(end: bytes) -> None:
     script: list = [(0, SSE_HEAD + chunk(b"\xef\xbb\xbf"))]
-    script += [(20 * i, chunk(b"id: 7" + end + b"event: message" + end + event(chat(f"{i}"), end))) for i in (1, 2)]
+    script += [
+        (20 * i, chunk(b"id: 7" + end + b"event: message" + end + event(chat(f"{i}"), end))) for i in (1, 2)
+    ]
     script.append((60, chunk(event(chat(finish="stop"), end) + event(b"[DONE]", end)) + LAST_CHUNK))
     with Oracle(lambda _: script) as oracle:
         result = one(oracle)
@@ -171,7 +182,11 @@ def test_line_ends(end: bytes) -> None:
 
 def test_data_over_several_lines() -> None:
     lines = b'data: {"choices":[{"index":0,\ndata: "delta":{"content":"x"}}]}\n\n'
-    script = [(0, SSE_HEAD), (10, chunk(lines)), (20, chunk(event(chat(finish="stop")) + event(b"[DONE]")) + LAST_CHUNK)]
+    script = [
+        (0, SSE_HEAD),
+        (10, chunk(lines)),
+        (20, chunk(event(chat(finish="stop")) + event(b"[DONE]")) + LAST_CHUNK),
+    ]
     with Oracle(lambda _: script) as oracle:
         result = one(oracle)
     assert text_of(result) == "x"
@@ -198,7 +213,12 @@ def test_two_events_in_one_segment_and_one_over_three() -> None:
 
 
 def test_last_event_without_its_blank_line() -> None:
-    script = [(0, SSE_HEAD), (20, chunk(event(chat("a")))), (40, chunk(event(chat("b", finish="stop"))[:-2])), (70, LAST_CHUNK)]
+    script = [
+        (0, SSE_HEAD),
+        (20, chunk(event(chat("a")))),
+        (40, chunk(event(chat("b", finish="stop"))[:-2])),
+        (70, LAST_CHUNK),
+    ]
     with Oracle(lambda _: script) as oracle:
         result = one(oracle)
         seen = oracle.measured[0]
@@ -210,7 +230,11 @@ def test_last_event_without_its_blank_line() -> None:
 def test_keepalive_comments_are_no_tokens() -> None:
     script: list = [(0, SSE_HEAD)]
     script += [(20 * i, chunk(b": ping\n\n")) for i in range(1, 4)]
-    script += [(100, chunk(event(chat("a")))), (120, chunk(b": ping\n\n")), (140, chunk(event(chat("b", finish="stop"))))]
+    script += [
+        (100, chunk(event(chat("a")))),
+        (120, chunk(b": ping\n\n")),
+        (140, chunk(event(chat("b", finish="stop")))),
+    ]
     script.append((140, chunk(event(b"[DONE]")) + LAST_CHUNK))
     with Oracle(lambda _: script) as oracle:
         result = one(oracle)
@@ -220,7 +244,7 @@ def test_keepalive_comments_are_no_tokens() -> None:
 
 
 def test_one_stall_in_many_gaps_shows_in_both_views() -> None:
-    """Pitfall 12: one gap of 200 ms among gaps of 5 ms: in the pooled gaps, and in the mean of the request."""
+    """Pitfall 12: one gap of 200 ms among gaps of 5 ms: in the pooled gaps and in the request's mean."""
     due = [10.0 + 5 * i + (200 if i >= 30 else 0) for i in range(60)]
     events: list = [(t, chat("x")) for t in due] + [(due[-1], chat(finish="length"))]
     with Oracle(lambda _: stream(events)) as oracle:
@@ -257,13 +281,21 @@ def test_one_token() -> None:
 
 def test_reports_of_engines() -> None:
     vllm = usage_chunk(2) | {
-        "metrics": {"queue_time_ms": 0.5, "time_to_first_token_ms": 25.2, "generation_time_ms": 173.7, "mean_itl_ms": 7.5}
+        "metrics": {
+            "queue_time_ms": 0.5,
+            "time_to_first_token_ms": 25.2,
+            "generation_time_ms": 173.7,
+            "mean_itl_ms": 7.5,
+        }
     }
     vllm["usage"]["prompt_tokens_details"] = {"cached_tokens": 3}
     llama = chat(finish="stop") | {
         "timings": {"cache_n": 1, "prompt_n": 4, "prompt_ms": 12.5, "predicted_n": 2, "predicted_ms": 30.0}
     }
-    answers = {"v": [(10, chat("a")), (20, chat("b", finish="stop")), (20, vllm)], "l": [(10, chat("a")), (20, chat("b")), (20, llama)]}
+    answers = {
+        "v": [(10, chat("a")), (20, chat("b", finish="stop")), (20, vllm)],
+        "l": [(10, chat("a")), (20, chat("b")), (20, llama)],
+    }
     with Oracle(lambda seen: stream(answers[seen.headers["x-request-id"]])) as oracle:
         from_vllm = one(oracle, ask=request("v"))
         from_llama = one(oracle, ask=request("l"))

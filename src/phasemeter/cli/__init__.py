@@ -54,8 +54,12 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
 def cli() -> None:
     """Where the time of an LLM request goes, why, and what makes it faster.
 
@@ -69,6 +73,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; every expected error is one line on stderr and an exit code, never a traceback."""
+    code: object = 0
     try:
         code = cli.main(args=args, prog_name="phasemeter", standalone_mode=False)
     except click.ClickException as error:

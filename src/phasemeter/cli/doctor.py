@@ -104,7 +104,9 @@ def _files() -> Ailment | None:
 def _torch(machine: Machine) -> Ailment:
     version = machine.versions.get("torch")
     if version is None:
-        return Ailment("torch", "not installed; only --engine local needs it", "pip install 'phasemeter[local]'")
+        return Ailment(
+            "torch", "not installed; only --engine local needs it", "pip install 'phasemeter[local]'"
+        )
     if machine.gpus or "+cpu" in version or importlib.util.find_spec("nvidia") is None:
         return Ailment("torch", version)
     mend = "a CUDA build on a machine without a GPU: it works on the CPU, but takes gigabytes of disk"

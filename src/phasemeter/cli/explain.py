@@ -21,7 +21,12 @@ from phasemeter.record.run import Run, merge
 @json_flag
 @lang_flag
 def command(
-    runs: tuple[Path, ...], hardware: str | None, model_shape: str | None, strict: bool, as_json: bool, lang: str
+    runs: tuple[Path, ...],
+    hardware: str | None,
+    model_shape: str | None,
+    strict: bool,
+    as_json: bool,
+    lang: str,
 ) -> int:
     """Say where the time of a run went, and why. Several runs of one measurement are merged; runs that differ in
     machine, model, engine or settings are refused.

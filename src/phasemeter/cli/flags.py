@@ -30,29 +30,60 @@ def engine_flags(function: F) -> F:
     return _all(
         function,
         [
-            click.option("--engine", type=click.Choice(ENGINE_CHOICES), default="local", show_default=True,
-                         help="local: transformers in this process. openai: any OpenAI-compatible server. "
-                              "simulated: known timing, in this process."),
-            click.option("--model", help="Preset, hub name, directory or FILE.gguf (local); model name (openai)."),
+            click.option(
+                "--engine",
+                type=click.Choice(ENGINE_CHOICES),
+                default="local",
+                show_default=True,
+                help="local: transformers in this process. openai: any OpenAI-compatible server. "
+                "simulated: known timing, in this process.",
+            ),
+            click.option(
+                "--model", help="Preset, hub name, directory or FILE.gguf (local); model name (openai)."
+            ),
             click.option("--url", help="Server address, with or without /v1 (openai)."),
-            click.option("--api", type=click.Choice(("completions", "chat")), default="completions", show_default=True,
-                         help="Which API of the server; completions takes exact token ids where the server does."),
-            click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the API key."),
-            click.option("--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."),
+            click.option(
+                "--api",
+                type=click.Choice(("completions", "chat")),
+                default="completions",
+                show_default=True,
+                help="Which API of the server; completions takes exact token ids where the server does.",
+            ),
+            click.option(
+                "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
+            ),
+            click.option(
+                "--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."
+            ),
             click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
-            click.option("--hardware", metavar="NAME", help="Hardware of a remote server, for its floors "
-                         "(see `phasemeter hardware`)."),
-            click.option("--model-shape", metavar="NAME|config.json", help="Shape of a remote server's model, for its "
-                         "floors (see `phasemeter models`)."),
+            click.option(
+                "--hardware",
+                metavar="NAME",
+                help="Hardware of a remote server, for its floors (see `phasemeter hardware`).",
+            ),
+            click.option(
+                "--model-shape",
+                metavar="NAME|config.json",
+                help="Shape of a remote server's model, for its floors (see `phasemeter models`).",
+            ),
             click.option("--insecure", is_flag=True, help="Do not verify the server's TLS certificate."),
             click.option("--temperature", type=click.FloatRange(min=0)),
             click.option("--top-p", type=click.FloatRange(0, 1, min_open=True)),
             click.option("--top-k", type=click.IntRange(min=0)),
-            click.option("--timeout-s", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-                         help="Give a request up after so many seconds."),
-            click.option("--truth", metavar="KEY=VALUE", multiple=True, help="Setting of the simulated engine, such as "
-                         "ttft_ms=50."),
+            click.option(
+                "--timeout-s",
+                type=click.FloatRange(min=0, min_open=True),
+                default=600.0,
+                show_default=True,
+                help="Give a request up after so many seconds.",
+            ),
+            click.option(
+                "--truth",
+                metavar="KEY=VALUE",
+                multiple=True,
+                help="Setting of the simulated engine, such as ttft_ms=50.",
+            ),
         ],
     )
 
@@ -62,28 +93,66 @@ def grid_flags(function: F) -> F:
     return _all(
         function,
         [
-            click.option("--input-tokens", default="64,128,256", show_default=True, metavar="N,N,...",
-                         help="Prompt lengths, exact."),
-            click.option("--output-tokens", default="32", show_default=True, metavar="N,N,...",
-                         help="Generated lengths; lists cross."),
-            click.option("--concurrency", default="1", show_default=True, metavar="N,N,...",
-                         help="Requests in flight (closed loop); lists cross."),
-            click.option("--repeats", type=int, default=5, show_default=True,
-                         help="Interleaved blocks; each visits every shape once in its own random order."),
-            click.option("--requests", type=click.IntRange(min=1), metavar="M",
-                         help="Requests a shape and block. [default: 1, or two a slot]"),
-            click.option("--paired", is_flag=True, help="Read input and output lists side by side, not crossed."),
-            click.option("--seed", type=int, default=0, show_default=True, help="Seed of the order and the weights."),
-            click.option("--warmup", default="auto", show_default=True, metavar="auto|N",
-                         help="Warm-up rounds a shape; auto: until its times settle."),
+            click.option(
+                "--input-tokens",
+                default="64,128,256",
+                show_default=True,
+                metavar="N,N,...",
+                help="Prompt lengths, exact.",
+            ),
+            click.option(
+                "--output-tokens",
+                default="32",
+                show_default=True,
+                metavar="N,N,...",
+                help="Generated lengths; lists cross.",
+            ),
+            click.option(
+                "--concurrency",
+                default="1",
+                show_default=True,
+                metavar="N,N,...",
+                help="Requests in flight (closed loop); lists cross.",
+            ),
+            click.option(
+                "--repeats",
+                type=int,
+                default=5,
+                show_default=True,
+                help="Interleaved blocks; each visits every shape once in its own random order.",
+            ),
+            click.option(
+                "--requests",
+                type=click.IntRange(min=1),
+                metavar="M",
+                help="Requests a shape and block. [default: 1, or two a slot]",
+            ),
+            click.option(
+                "--paired", is_flag=True, help="Read input and output lists side by side, not crossed."
+            ),
+            click.option(
+                "--seed", type=int, default=0, show_default=True, help="Seed of the order and the weights."
+            ),
+            click.option(
+                "--warmup",
+                default="auto",
+                show_default=True,
+                metavar="auto|N",
+                help="Warm-up rounds a shape; auto: until its times settle.",
+            ),
         ],
     )
 
 
 def lang_flag(function: F) -> F:
     """Language of prose."""
-    option = click.option("--lang", type=click.Choice(("en", "zh")), default="en", show_default=True,
-                          help="Language of the prose.")
+    option = click.option(
+        "--lang",
+        type=click.Choice(("en", "zh")),
+        default="en",
+        show_default=True,
+        help="Language of the prose.",
+    )
     return option(function)
 
 
@@ -97,10 +166,16 @@ def engine_spec(options: dict[str, object]) -> EngineSpec:
     kind = _text(options, "engine") or "local"
     url, model = _text(options, "url"), _text(options, "model")
     if kind == "openai" and url is None:
-        raise InputError("--url", "none", "--engine openai needs the server's address, such as http://127.0.0.1:8000")
+        raise InputError(
+            "--url", "none", "--engine openai needs the server's address, such as http://127.0.0.1:8000"
+        )
     if kind == "local" and model is None:
-        raise InputError("--model", "none", "--engine local needs a model: a preset such as ernie-4.5-0.3b, "
-                         "a directory, a hub name or a FILE.gguf")
+        raise InputError(
+            "--model",
+            "none",
+            "--engine local needs a model: a preset such as ernie-4.5-0.3b, "
+            "a directory, a hub name or a FILE.gguf",
+        )
     if kind != "openai" and url is not None:
         raise InputError("--url", url, f"--engine {kind} takes no address; use --engine openai")
     seed = options.get("seed")
@@ -162,7 +237,9 @@ def _api_key(name: str | None) -> str | None:
         return None
     key = os.environ.get(name)
     if not key:
-        raise InputError("--api-key-env", name, "that environment variable is not set; export it or name another")
+        raise InputError(
+            "--api-key-env", name, "that environment variable is not set; export it or name another"
+        )
     return key
 
 

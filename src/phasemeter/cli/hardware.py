@@ -15,9 +15,16 @@ _DTYPES = ("float32", "bfloat16", "float16", "float8", "int8")
 
 @click.command("hardware")
 @click.argument("name", required=False)
-@click.option("--measure", "measured", is_flag=True, help="Measure this machine's ceilings: read and copy bandwidth, "
-              "GEMM rate, launch cost (some seconds; with torch where it is installed, else with numpy).")
-@click.option("--device", default="auto", show_default=True, help="Device to measure: auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--measure",
+    "measured",
+    is_flag=True,
+    help="Measure this machine's ceilings: read and copy bandwidth, "
+    "GEMM rate, launch cost (some seconds; with torch where it is installed, else with numpy).",
+)
+@click.option(
+    "--device", default="auto", show_default=True, help="Device to measure: auto, cpu, cuda or cuda:N."
+)
 @json_flag
 def command(name: str | None, measured: bool, device: str, as_json: bool) -> int:
     """List the hardware table, show one row with its source, or measure this machine.

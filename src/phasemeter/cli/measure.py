@@ -16,13 +16,21 @@ from phasemeter.record.file import read_run
 @click.command("measure")
 @engine_flags
 @grid_flags
-@click.option("--out", type=click.Path(path_type=Path), metavar="RUN.jsonl",
-              help="Run file to write. [default: runs/TIME-ENGINE-MODEL.jsonl]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="RUN.jsonl",
+    help="Run file to write. [default: runs/TIME-ENGINE-MODEL.jsonl]",
+)
 @click.option("--keep-text", is_flag=True, help="Keep the generated text in the record.")
-@click.option("--no-ceilings", is_flag=True, help="Do not measure this machine's ceilings first (local engine).")
+@click.option(
+    "--no-ceilings", is_flag=True, help="Do not measure this machine's ceilings first (local engine)."
+)
 @click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
 @json_flag
-def command(out: Path | None, keep_text: bool, no_ceilings: bool, strict: bool, as_json: bool, **options: object) -> int:
+def command(
+    out: Path | None, keep_text: bool, no_ceilings: bool, strict: bool, as_json: bool, **options: object
+) -> int:
     """Measure a grid of lengths and concurrency into a run file.
 
     \b

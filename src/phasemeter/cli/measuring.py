@@ -21,11 +21,21 @@ from phasemeter.measure.telemetry import Probe
 from phasemeter.record.clock import Anchor, MonotonicClock, anchor, wall_text
 from phasemeter.record.engine import Engine, EngineInfo
 from phasemeter.record.errors import InputError
+from phasemeter.record.file import check_place
 from phasemeter.record.run import SCHEMA, Header
 from phasemeter.roofline.hardware import find_hardware
 from phasemeter.roofline.model import load_shape
 
-_FINGERPRINTED = ("phasemeter", "torch", "transformers", "tokenizers", "numpy", "httptools", "uvloop", "msgspec")
+_FINGERPRINTED = (
+    "phasemeter",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "httptools",
+    "uvloop",
+    "msgspec",
+)
 
 
 class Job(Struct, frozen=True):
@@ -56,8 +66,7 @@ def now() -> Anchor:
 
 def perform(job: Job) -> None:
     """Measure. Raises what the session raises; KeyboardInterrupt after everything measured is on disk."""
-    if job.out.exists():
-        raise InputError("--out", str(job.out), "exists already; runs are never overwritten, name a new file")
+    check_place(job.out)
     if job.hardware is not None:
         find_hardware(job.hardware)  # a wrong name is told before anything is loaded
     if job.model_shape is not None:
@@ -191,4 +200,3 @@ def _loop_factory(spec: EngineSpec) -> Callable[[], asyncio.AbstractEventLoop] |
     except ImportError:
         return None
     return uvloop.new_event_loop
-

@@ -15,7 +15,9 @@ from phasemeter.roofline.work import decode, prefill, work
 
 @click.command("models")
 @click.argument("name", required=False, metavar="[NAME|DIR|config.json]")
-@click.option("--hardware", default="a100-40gb-sxm", show_default=True, metavar="NAME", help="Floors for this chip.")
+@click.option(
+    "--hardware", default="a100-40gb-sxm", show_default=True, metavar="NAME", help="Floors for this chip."
+)
 @click.option("--input-tokens", default="64,128,256,512", show_default=True, metavar="N,N,...")
 @click.option("--dtype", default="bfloat16", show_default=True)
 @json_flag
@@ -40,7 +42,10 @@ def command(name: str | None, hardware: str, input_tokens: str, dtype: str, as_j
     chip = find_hardware(hardware)
     rows: list[dict[str, object]] = []
     for tokens in lengths:
-        first, step = prefill_floor(shape, tokens, chip, dtype=dtype), decode_floor(shape, tokens, chip, dtype=dtype)
+        first, step = (
+            prefill_floor(shape, tokens, chip, dtype=dtype),
+            decode_floor(shape, tokens, chip, dtype=dtype),
+        )
         rows.append(
             {
                 "input_tokens": tokens,
@@ -58,7 +63,9 @@ def command(name: str | None, hardware: str, input_tokens: str, dtype: str, as_j
         return 0
     _one(shape, dtype)
     click.echo(f"\nFloors on {chip.title}, {dtype}, batch 1:")
-    click.echo(f"{'input':>8}{'prefill GFLOP':>15}{'floor ms':>10}  {'bound':<8}{'decode MB':>11}{'TPOT floor ms':>15}")
+    click.echo(
+        f"{'input':>8}{'prefill GFLOP':>15}{'floor ms':>10}  {'bound':<8}{'decode MB':>11}{'TPOT floor ms':>15}"
+    )
     for row in rows:
         click.echo(
             f"{row['input_tokens']:>8}{row['prefill_gflop']:>15.1f}{row['floor_prefill_ms']:>10.3f}  "
@@ -81,22 +88,30 @@ def _facts(shape: ModelShape, dtype: str) -> dict[str, object]:
 
 
 def _table(shapes: list[ModelShape]) -> None:
-    click.echo(f"{'name':<22}{'parameters':>16}{'layers':>8}{'hidden':>8}{'heads':>9}{'KV B/token':>12}{'N*':>9}")
+    click.echo(
+        f"{'name':<22}{'parameters':>16}{'layers':>8}{'hidden':>8}{'heads':>9}{'KV B/token':>12}{'N*':>9}"
+    )
     for shape in shapes:
         click.echo(
             f"{shape.name:<22}{shape.parameters:>16,}{shape.layers:>8}{shape.hidden:>8}"
             f"{f'{shape.heads}/{shape.kv_heads}':>9}{shape.kv_bytes_per_token('bfloat16'):>12,.0f}"
             f"{shape.crossover_tokens():>9,.0f}"
         )
-    click.echo("heads: query/KV. N*: prompt length at which attention needs as many FLOPs as the linear layers.")
+    click.echo(
+        "heads: query/KV. N*: prompt length at which attention needs as many FLOPs as the linear layers."
+    )
 
 
 def _one(shape: ModelShape, dtype: str) -> None:
     click.echo(f"{shape.name} ({shape.model_type})")
     click.echo(f"  parameters        {shape.parameters:,}  (active {shape.active_parameters:,})")
-    click.echo(f"  layers x hidden   {shape.layers} x {shape.hidden}, MLP {shape.intermediate}, vocabulary {shape.vocab:,}")
+    click.echo(
+        f"  layers x hidden   {shape.layers} x {shape.hidden}, MLP {shape.intermediate}, vocabulary {shape.vocab:,}"
+    )
     click.echo(f"  heads             {shape.heads} query, {shape.kv_heads} KV, head_dim {shape.head_dim}")
     click.echo(f"  embeddings        {'tied' if shape.tied_embeddings else 'not tied'}")
     click.echo(f"  weights           {shape.weight_bytes(dtype) / 1e6:,.1f} MB in {dtype}")
     click.echo(f"  KV cache          {shape.kv_bytes_per_token(dtype):,.0f} bytes a token in {dtype}")
-    click.echo(f"  N*                {shape.crossover_tokens():,.0f} tokens: below it a square law of prefill cannot hold")
+    click.echo(
+        f"  N*                {shape.crossover_tokens():,.0f} tokens: below it a square law of prefill cannot hold"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from phasemeter.measure.session import Progress, Watcher
@@ -13,7 +13,7 @@ _LINE_EVERY_NS = 5_000_000_000
 
 
 @contextmanager
-def progress(clock: Clock, *, quiet: bool = False) -> Iterator[Watcher]:
+def progress(clock: Clock, *, quiet: bool = False) -> Generator[Watcher]:
     """A watcher for `measure`; nothing is shown when `quiet`."""
     if quiet:
         yield lambda _: None
@@ -54,12 +54,17 @@ def _lines(clock: Clock) -> Watcher:
 
 
 @contextmanager
-def _bar() -> Iterator[Watcher]:
+def _bar() -> Generator[Watcher]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=None, left="")
 

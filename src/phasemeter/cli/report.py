@@ -14,12 +14,20 @@ from phasemeter.record.file import read_run
 
 @click.command("report")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), metavar="FILE.html|FILE.svg",
-              help="What to write: a page, or one picture of the budget.")
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.html|FILE.svg",
+    help="What to write: a page, or one picture of the budget.",
+)
 @click.option("--hardware", metavar="NAME", help="Compute floors for this hardware instead of the run's own.")
 @click.option("--model-shape", metavar="NAME|config.json", help="Compute floors for this model shape.")
 @lang_flag
-def command(runs: tuple[Path, ...], out: Path, hardware: str | None, model_shape: str | None, lang: str) -> int:
+def command(
+    runs: tuple[Path, ...], out: Path, hardware: str | None, model_shape: str | None, lang: str
+) -> int:
     """Write a run's report as a page that works offline (.html), or as one picture (.svg).
 
     \b

@@ -18,8 +18,12 @@ from phasemeter.record.errors import InputError
 @click.command("run")
 @engine_flags
 @grid_flags
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
-              help="Folder for run.jsonl and report.html. [default: runs/TIME-ENGINE-MODEL]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for run.jsonl and report.html. [default: runs/TIME-ENGINE-MODEL]",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
 @json_flag
 @lang_flag

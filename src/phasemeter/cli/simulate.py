@@ -61,8 +61,8 @@ Example:
 def command(**options: object) -> None:
     """Serve OpenAI's API on loopback with times that are known exactly.
 
-    It logs what it sent and when (--log, GET /log), so that any client can be checked against it. A request can
-    choose its own behaviour with the body field x_simulate; see docs/commands/simulate.md.
+    It logs what it sent and when (--log, GET /log), so that any client can be checked against it. A
+    request can choose its own behaviour with the body field x_simulate; see docs/commands/simulate.md.
     """
     try:
         _run(options)

@@ -19,7 +19,9 @@ def open_engine(spec: EngineSpec, clock: Clock) -> Engine:
     """The engine that `spec` asks for, not started yet. Raises InputError when the spec cannot be used."""
     opener = ENGINES.get(spec.kind)
     if opener is None:
-        raise InputError("--engine", spec.kind, f"there is no such engine; choose one of {', '.join(ENGINES)}")
+        raise InputError(
+            "--engine", spec.kind, f"there is no such engine; choose one of {', '.join(ENGINES)}"
+        )
     return opener(spec, clock)
 
 

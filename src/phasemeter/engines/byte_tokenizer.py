@@ -1,7 +1,7 @@
 """A tokenizer for models that come without one, so that a preset can be run and its output be seen.
 
-Ids 0 to 255 are bytes. An id above that has no text: it is shown as a placeholder such as `⟨1234⟩`, so that nobody
-takes the output of random weights for language.
+Ids 0 to 255 are bytes. An id above that has no text: it is shown as a placeholder such as `⟨1234⟩`, so that
+nobody takes the output of random weights for language.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ByteTokenizer:
 def pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
     """The text that each token adds, one entry a token; "" while a character is still incomplete.
 
-    A token's text depends on its neighbours (a leading blank, a character split over tokens), so each step decodes a
-    short window with and without the new token and takes the difference. What stays incomplete is given to the last
-    token, so that the pieces always join to the decoded whole.
+    A token's text depends on its neighbours (a leading blank, a character split over tokens), so each step
+    decodes a short window with and without the new token and takes the difference. What stays incomplete is
+    given to the last token, so that the pieces always join to the decoded whole.
     """
     texts: list[str] = []
     window, shown = 0, 0

@@ -1,6 +1,7 @@
 """What the CPU at hand offers a local engine: instruction sets that matter and cores that may really be used.
 
-Read from /proc, /sys and sysctl; a container's CPU quota counts as fewer cores, since threads beyond it are throttled.
+Read from /proc, /sys and sysctl; a container's CPU quota counts as fewer cores, since threads beyond it are
+throttled.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import subprocess
 from pathlib import Path
 
 _ROOT = Path("/")
-# The names under which kernels list what decides matrix speed: x86 flags, Arm features ("asimd" is NEON on 64-bit Arm).
+# The names under which kernels list what decides matrix speed: x86 flags, Arm features ("asimd" is NEON on
+# 64-bit Arm).
 _FEATURES = {
     "avx2": "avx2",
     "avx512f": "avx512f",
@@ -26,11 +28,13 @@ _FEATURES = {
     "sve": "sve",
 }
 BF16_UNITS = frozenset({"avx512_bf16", "amx_bf16", "arm_bf16"})
-"""Features that multiply bfloat16 natively; without one, bfloat16 on a CPU is emulated and float32 is quicker."""
+"""Features that multiply bfloat16 natively; without one, bfloat16 on a CPU is emulated and float32 is
+quicker."""
 
 
 def cpu_features(root: Path = _ROOT) -> tuple[str, ...]:
-    """Instruction sets that decide a model's speed on this CPU, in a fixed order; empty when the OS does not tell."""
+    """Instruction sets that decide a model's speed on this CPU, in a fixed order; empty when the OS does not
+    tell."""
     found = _flags(root)
     if not found and platform.system() == "Darwin" and platform.machine() == "arm64":
         found = {"neon"}
@@ -45,7 +49,8 @@ def has_bf16_units(root: Path = _ROOT) -> bool:
 
 
 def usable_cores(root: Path = _ROOT) -> int:
-    """Physical cores that this process may use: CPU affinity, SMT siblings counted once, cgroup quota rounded up."""
+    """Physical cores that this process may use: CPU affinity, SMT siblings counted once, cgroup quota rounded
+    up."""
     allowed = _allowed_cpus()
     siblings = {_core_of(root, cpu) for cpu in allowed}
     cores = len(siblings) if siblings else int(sysctl("hw.physicalcpu") or os.cpu_count() or 1)

@@ -7,6 +7,7 @@ shows them."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from http import HTTPStatus
 
@@ -25,6 +26,11 @@ from phasemeter.record.request import Cell, Request, Sampling
 
 _REJECTED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _PROBE_IDS = 8
+_PATIENCE_S = 120.0
+"""Longest wait for one answer, where the user's own time-outs are longer: a cold server may have to compile."""
+_TRIES = 3
+_PAUSE_S = 0.3
+_PASSING = frozenset({Outcome.REFUSED, Outcome.RESET})
 
 
 class _Model(Struct):
@@ -80,7 +86,7 @@ class Probe:
     async def _model(self) -> tuple[_Model, str | None]:
         """The model to ask for, and what the server calls itself."""
         options = self._options
-        answer = await self._pool.exchange(self._writer.get("/v1/models"))
+        answer = await self._exchange(self._writer.get("/v1/models"))
         self._check_reached(answer)
         server = answer.header("server")
         offered = _models(answer)
@@ -141,7 +147,7 @@ class Probe:
         )
 
     async def _version(self) -> str | None:
-        answer = await self._pool.exchange(self._writer.get("/version"))
+        answer = await self._exchange(self._writer.get("/version"))
         if answer.status != HTTPStatus.OK:
             return None
         try:
@@ -153,7 +159,7 @@ class Probe:
         """Ask for everything at once; only a server that rejects that is asked one thing at a time."""
         usage = self._options.stream_usage
         wanted = Accepted(usage, usage, ignore_eos=True, token_ids=self._options.api == "completions")
-        result = await self._ask(model, wanted)
+        result = await self._ask_again(model, wanted)
         if result.status in _REJECTED:
             plain = await self._ask(model, Accepted())
             if plain.status in _REJECTED:
@@ -200,9 +206,28 @@ class Probe:
         )
         api = self._options.api
         body = body_of(request, model=model, api=api, accepted=accepted)
-        answer = await self._pool.exchange(self._writer.post(PATHS[api], body, request.id))
+        answer = await self._exchange(self._writer.post(PATHS[api], body, request.id))
         result = HttpReply(answer, self._options.clock, self._options.api_key).settle()
         self._check_usable(result, model)
+        return result
+
+    async def _exchange(self, data: bytes) -> Answer:
+        limit_s = max(_PATIENCE_S, self._options.timeouts.first_token_s or 0.0)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._pool.exchange(data)
+        except TimeoutError:
+            now_ns = self._options.clock.now_ns()
+            return Answer(end=End.TIMEOUT_TOTAL, end_ns=now_ns, error=f"no answer within {limit_s:g} s")
+
+    async def _ask_again(self, model: str, accepted: Accepted) -> Result:
+        """Ask; a refusal may pass, so try a few times before giving up."""
+        result = await self._ask(model, accepted)
+        for _ in range(_TRIES - 1):
+            if result.outcome not in _PASSING:
+                break
+            await asyncio.sleep(_PAUSE_S)
+            result = await self._ask(model, accepted)
         return result
 
     def _check_usable(self, result: Result, model: str) -> None:

@@ -195,6 +195,9 @@ def _counts(facts: Sequence[Fact]) -> list[int | None]:
         if now is None or fact.kind is EmissionKind.USAGE:
             counts.append(None)
             continue
+        if fact.kind is EmissionKind.ROLE:  # no token itself: what it counts belongs to the next chunk
+            counts.append(0)
+            continue
         if now < before:
             return none
         counts.append(now - before)

@@ -1,8 +1,9 @@
+# ruff: noqa: ANN401 - transformers' and torch's objects have no useful types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """Seeded random weights for an architecture, quickly and the same whatever the number of threads.
 
-Each matrix is filled in blocks, every block by its own generator (torch's normal_ runs on one core otherwise). The
-rest (norms, biases, odd parameters) is initialised by the architecture's own rule.
+Each matrix is filled in blocks, every block by its own generator (torch's normal_ runs on one core
+otherwise). The rest (norms, biases, odd parameters) is initialised by the architecture's own rule.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 22
 _STD = 0.02
+_LINE = 240
 _MEMINFO = Path("/proc/meminfo")
 
 
 def random_model(config: Any, name: str, dtype: torch.dtype, device: torch.device, seed: int) -> Any:
     """A causal LM of this config on `device`, every weight drawn from `seed`.
 
-    Raises InputError when transformers has no such causal LM, when its config is unusable, or when the weights would
-    not fit into the free memory.
+    Raises InputError when transformers has no such causal LM, when its config is unusable, or when the
+    weights would not fit into the free memory.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -38,12 +40,21 @@ def random_model(config: Any, name: str, dtype: torch.dtype, device: torch.devic
         with torch.device("meta"):
             skeleton = AutoModelForCausalLM.from_config(config, dtype=dtype)
         _check_memory(skeleton, name, dtype, device)
-        # Built for real, not on "meta": buffers that no weight file holds (rotary frequencies, masks) come out right.
+        # Built for real, not on "meta": buffers that no weight file holds (rotary frequencies, masks) come
+        # out right.
         with torch.device(device), no_init_weights():
             model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    except (ValueError, TypeError, AttributeError, KeyError, ImportError, AssertionError, RuntimeError) as error:
-        text = str(error).strip().split("\n")[0] or type(error).__name__
-        raise InputError("--model", name, f"transformers cannot build it: {text}") from None
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        ImportError,
+        AssertionError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
+        raise InputError("--model", name, f"transformers cannot build it: {said(error)}") from None
     model.tie_weights()
     std = getattr(config.get_text_config(), "initializer_range", None) or _STD
     _fill(_matrices(model), seed, std)
@@ -54,13 +65,23 @@ def random_model(config: Any, name: str, dtype: torch.dtype, device: torch.devic
     return model.eval()
 
 
+def said(error: BaseException) -> str:
+    """What a library's error says, as one short line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LINE else f"{text[: _LINE - 3]}..."
+
+
 def _matrices(model: Any) -> list[torch.Tensor]:
-    """The weights worth filling in blocks, each once although tied, and marked so that `init_weights` leaves them."""
+    """The weights worth filling in blocks, each once although tied, and marked so that `init_weights` leaves
+    them."""
     import torch
 
     found: dict[int, torch.Tensor] = {}
     for module in model.modules():
-        if not (isinstance(module, (torch.nn.Linear, torch.nn.Embedding)) or type(module).__name__.endswith("Experts")):
+        if not (
+            isinstance(module, (torch.nn.Linear, torch.nn.Embedding))
+            or type(module).__name__.endswith("Experts")
+        ):
             continue
         for parameter in module.parameters(recurse=False):
             if parameter.ndim >= 2:

@@ -1,9 +1,11 @@
+# ruff: noqa: ANN401 - transformers' and torch's objects have no useful types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-"""One request on a loaded model: a prefill step, then decode steps, each stamped after the device has finished.
+"""One request on a loaded model: a prefill step, then decode steps, each stamped after the device has
+finished.
 
-`generate()` of transformers is never used: it runs both phases in one call, and subtracting two calls of it counts the
-prefill twice. Here prefill is one forward over the whole prompt with logits for its last position only, and a decode
-step is one forward of one token; the key/value cache carries everything between them.
+`generate()` of transformers is never used: it runs both phases in one call, and subtracting two calls of it
+counts the prefill twice. Here prefill is one forward over the whole prompt with logits for its last position
+only, and a decode step is one forward of one token; the key/value cache carries everything between them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """What has happened so far; filled by the worker step by step, so that a failure keeps the steps before it.
+    """What has happened so far; filled by the worker step by step, so that a failure keeps the steps before
+    it.
 
     taken_ns    the worker took the request
     ready_ns    the prompt's ids were on the device: prefill starts
@@ -54,9 +57,11 @@ class Stepper:
         self._keep: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in names else {}
         self.cache_kind = "static" if getattr(loaded.model, "_can_compile_fullgraph", False) else "dynamic"
 
-    def run(self, steps: Steps, ids: Sequence[int], sampling: Sampling, max_tokens: int, stop: threading.Event) -> None:
-        """Prefill `ids` and decode up to `max_tokens` tokens into `steps`. `stop` ends it after the current step.
-        What torch raises (out of memory, for one) comes through; the steps before it are kept."""
+    def run(
+        self, steps: Steps, ids: Sequence[int], sampling: Sampling, max_tokens: int, stop: threading.Event
+    ) -> None:
+        """Prefill `ids` and decode up to `max_tokens` tokens into `steps`. `stop` ends it after the current
+        step. What torch raises (out of memory, for one) comes through; the steps before it are kept."""
         import torch
 
         choose = _chooser(sampling, self._generator(sampling))
@@ -86,8 +91,8 @@ class Stepper:
         return self._loaded.model(input_ids=token, use_cache=True, **given).logits[:, -1, :]
 
     def _cache(self, n_tokens: int) -> Any:
-        """A fresh cache for one request. Static where the architecture takes it: a dynamic one copies all keys and
-        values at every step, which looks like attention growing with context (decision 004)."""
+        """A fresh cache for one request. Static where the architecture takes it: a dynamic one copies all
+        keys and values at every step, which looks like attention growing with context (decision 004)."""
         from transformers import DynamicCache, StaticCache
 
         config = self._loaded.model.config
@@ -109,7 +114,8 @@ class Stepper:
 
 
 def _chooser(sampling: Sampling, generator: torch.Generator) -> Callable[[torch.Tensor], torch.Tensor]:
-    """From last-position logits (1, vocab) to the next token (1, 1), on the device. Greedy at temperature None or 0."""
+    """From last-position logits (1, vocab) to the next token (1, 1), on the device. Greedy at temperature
+    None or 0."""
     import torch
 
     temperature = sampling.temperature

@@ -1,15 +1,18 @@
+# ruff: noqa: ANN401 - transformers' and torch's objects have no useful types
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 """Get a causal language model ready to run: from the hub, a directory, a GGUF file, or an architecture alone.
 
-An architecture without weights gets seeded random ones. They cost what real ones cost (the arithmetic and the memory
-traffic do not depend on the values), so they are good for timing and for nothing else, and `Loaded.weights` says so.
-Import this module freely; torch and transformers are loaded by the first call.
+An architecture without weights gets seeded random ones. They cost what real ones cost (the arithmetic and the
+memory traffic do not depend on the values), so they are good for timing and for nothing else, and
+`Loaded.weights` says so. Import this module freely; torch and transformers are loaded by the first call.
 """
 
 from __future__ import annotations
 
+import struct
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,7 +20,7 @@ from msgspec import Struct
 
 from phasemeter.engines.byte_tokenizer import ByteTokenizer
 from phasemeter.engines.cpu import has_bf16_units
-from phasemeter.engines.local_random import random_model
+from phasemeter.engines.local_random import random_model, said
 from phasemeter.record.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +60,8 @@ class Loaded(Struct, frozen=True):
 
 
 class _HubTokenizer:
-    """A transformers tokenizer; with `chat`, prompts are wrapped as one user message by the model's own template."""
+    """A transformers tokenizer; with `chat`, prompts are wrapped as one user message by the model's own
+    template."""
 
     def __init__(self, inner: Any, *, chat: bool) -> None:
         self._inner = inner
@@ -75,7 +79,8 @@ class _HubTokenizer:
 
 
 def quieten() -> None:
-    """Keep the libraries' own messages off stderr: what a user must know is in our errors and in the run's header."""
+    """Keep the libraries' own messages off stderr: what a user must know is in our errors and in the run's
+    header."""
     import logging
 
     from huggingface_hub.utils import disable_progress_bars
@@ -87,8 +92,19 @@ def quieten() -> None:
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
     logging.getLogger("transformers").setLevel(logging.CRITICAL)
     _silence_gguf_bar()
-    for module in ("torch", "transformers", "huggingface_hub", "gguf", "accelerate", r"phasemeter\.engines\.local_"):
+    for module in (
+        "torch",
+        "transformers",
+        "huggingface_hub",
+        "gguf",
+        "accelerate",
+        r"phasemeter\.engines\.local_",
+    ):
         warnings.filterwarnings("ignore", module=module)
+
+
+def _no_bar(items: Iterable[Any], **_: object) -> Iterable[Any]:
+    return items
 
 
 def _silence_gguf_bar() -> None:
@@ -96,7 +112,7 @@ def _silence_gguf_bar() -> None:
     from transformers import modeling_gguf_pytorch_utils as reading
 
     if hasattr(reading, "tqdm"):
-        reading.tqdm = lambda items, **_: items  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
+        setattr(reading, "tqdm", _no_bar)  # noqa: B010 - a name that the module does not export
 
 
 def resolve_device(name: str) -> torch.device:
@@ -115,7 +131,9 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cpu")
     if not torch.cuda.is_available():
         why = "no GPU is visible to its driver" if torch.version.cuda else "this torch was built without CUDA"
-        raise InputError("--device", name, f"{why}; use --device cpu, or install a CUDA build of torch on a GPU machine")
+        raise InputError(
+            "--device", name, f"{why}; use --device cpu, or install a CUDA build of torch on a GPU machine"
+        )
     count = torch.cuda.device_count()
     if int(index or 0) >= count:
         raise InputError("--device", name, f"this machine has {count} GPU(s); use cuda:0 to cuda:{count - 1}")
@@ -123,8 +141,9 @@ def resolve_device(name: str) -> torch.device:
 
 
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """The number format of weights and arithmetic. "auto": bfloat16 where the device multiplies it natively, else
-    float16 on a GPU and float32 on a CPU (decision 004 has the measurements). Raises InputError for another name."""
+    """The number format of weights and arithmetic. "auto": bfloat16 where the device multiplies it natively,
+    else float16 on a GPU and float32 on a CPU (decision 004 has the measurements). Raises InputError for
+    another name."""
     import torch
 
     if name not in DTYPES:
@@ -137,8 +156,11 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bf16_units() else torch.float32
 
 
-def load_random(config: Mapping[str, Any], name: str, dtype: torch.dtype, device: torch.device, seed: int) -> Loaded:
-    """An architecture, given as a Hugging Face config, with seeded random weights and a byte-level tokenizer."""
+def load_random(
+    config: Mapping[str, Any], name: str, dtype: torch.dtype, device: torch.device, seed: int
+) -> Loaded:
+    """An architecture, given as a Hugging Face config, with seeded random weights and a byte-level
+    tokenizer."""
     model = random_model(hf_config(config, name), name, dtype, device, seed)
     return _loaded(model, device, ByteTokenizer(), "bytes", f"random, seed {seed}")
 
@@ -148,18 +170,19 @@ def load_checkpoint(
 ) -> Loaded:
     """A hub name, a directory, or a GGUF file.
 
-    A directory with a config but no weights gets random ones if `allow_random`. Raises InputError, in one line, for
-    what cannot be found, read or run.
+    A directory with a config but no weights gets random ones if `allow_random`. Raises InputError, in one
+    line, for what cannot be found, read or run.
     """
     from transformers import AutoConfig
 
-    place, gguf = _locate(name)
-    extra: dict[str, Any] = {"gguf_file": gguf} if gguf else {}
+    place, extra = _locate(name)
     config = _guarded(name, lambda: AutoConfig.from_pretrained(place, **extra))
-    if Path(place).is_dir() and not gguf and not _has_weights(Path(place)):
+    if Path(place).is_dir() and not extra and not _has_weights(Path(place)):
         if not allow_random:
             raise InputError(
-                "--model", name, "holds no weights (*.safetensors, *.bin or *.gguf); add them, or allow random ones"
+                "--model",
+                name,
+                "holds no weights (*.safetensors, *.bin or *.gguf); add them, or allow random ones",
             )
         model, weights = random_model(config, name, dtype, device, seed), f"random, seed {seed}"
     else:
@@ -170,59 +193,73 @@ def load_checkpoint(
 
 
 def hf_config(config: Mapping[str, Any], name: str) -> Any:
-    """A transformers config object from its mapping. Raises InputError when an architecture or field is not known."""
+    """A transformers config object from its mapping. Raises InputError when an architecture or field is not
+    known."""
     from transformers import AutoConfig
 
     fields = dict(config)
     kind = fields.pop("model_type", None)
     if not isinstance(kind, str):
-        raise InputError("--model", name, "its config has no model_type; give a complete Hugging Face config.json")
+        raise InputError(
+            "--model", name, "its config has no model_type; give a complete Hugging Face config.json"
+        )
     return _guarded(name, lambda: AutoConfig.for_model(kind, **fields))
 
 
-def _locate(name: str) -> tuple[str, str | None]:
-    """Folder or hub name to load from, and the GGUF file inside it where it is one."""
+def _locate(name: str) -> tuple[str, dict[str, Any]]:
+    """Folder or hub name to load from, and what `from_pretrained` must be told beside it."""
     if len(name.encode()) > _LONGEST_NAME:
         raise InputError("--model", name, "is too long for a file or hub name")
     path = Path(name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():
             raise InputError("--model", name, "there is no such file")
-        return str(path.parent), path.name
+        return str(path.parent), {"gguf_file": path.name}
     if path.is_dir():
         if (path / "config.json").is_file():
-            return str(path), None
+            return str(path), {}
         files = sorted(path.glob("*.gguf"))
         if len(files) == 1:
-            return str(path), files[0].name
-        raise InputError("--model", name, "has no config.json; give a Hugging Face model folder or a single .gguf file")
+            return str(path), {"gguf_file": files[0].name}
+        raise InputError(
+            "--model", name, "has no config.json; give a Hugging Face model folder or a single .gguf file"
+        )
     if path.exists() or name.count("/") > 1 or name.startswith((".", "/", "~")):
-        raise InputError("--model", name, "is no model folder, .gguf file, hub name or preset; see `phasemeter models`")
-    _ask_hub(name)
-    return name, None
+        raise InputError(
+            "--model", name, "is no model folder, .gguf file, hub name or preset; see `phasemeter models`"
+        )
+    return name, _ask_hub(name)
 
 
-def _ask_hub(name: str) -> None:
-    """Fail within seconds for a model that the hub does not have or that cannot be fetched: transformers alone would
-    try again for 23 s. A model in the local cache needs no hub."""
+def _ask_hub(name: str) -> dict[str, Any]:
+    """Fail within seconds for a model that the hub does not have or that cannot be fetched: transformers
+    alone would try again for 23 s. Returns how to load it: from the local cache alone where the hub is
+    away."""
     from huggingface_hub import HfApi, try_to_load_from_cache
-    from huggingface_hub.errors import GatedRepoError, HFValidationError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+    )
 
     try:
-        if isinstance(try_to_load_from_cache(name, "config.json"), str):
-            return
         HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
     except GatedRepoError:
         mend = "needs an accepted licence and a token on the hub; accept it there and log in with `hf auth login`"
         raise InputError("--model", name, mend) from None
     except RepositoryNotFoundError:
-        raise InputError("--model", name, "is not on the hub and is no preset; see `phasemeter models`") from None
+        mend = "is not on the hub and is no preset; see `phasemeter models`"
+        raise InputError("--model", name, mend) from None
     except HFValidationError:
         raise InputError("--model", name, "is no model folder, .gguf file, hub name or preset") from None
     # The hub client's base error is that of its HTTP library, whichever it was built on.
-    except HfHubHTTPError.__bases__ as error:
-        mend = f"is no preset or folder, and the hub cannot be asked ({type(error).__name__}); give a folder or .gguf file"
-        raise InputError("--model", name, mend) from None
+    except HfHubHTTPError.__bases__ as error:  # pyright: ignore[reportGeneralTypeIssues]
+        if isinstance(try_to_load_from_cache(name, "config.json"), str):
+            return {"local_files_only": True}
+        why = f"is no preset or folder, and the hub cannot be asked ({type(error).__name__})"
+        raise InputError("--model", name, f"{why}; give a folder or .gguf file") from None
+    return {}
 
 
 def _has_weights(folder: Path) -> bool:
@@ -248,7 +285,9 @@ def _tokenizer(name: str, place: str, extra: dict[str, Any], *, chat: bool) -> t
     folder = Path(place)
     if folder.is_dir() and not extra and not any(folder.glob("*token*")):
         if chat:
-            raise InputError("--api", "chat", "the model has no tokenizer and so no chat template; use --api completions")
+            raise InputError(
+                "--api", "chat", "the model has no tokenizer and so no chat template; use --api completions"
+            )
         return ByteTokenizer(), "bytes"
     inner = _guarded(name, lambda: AutoTokenizer.from_pretrained(place, **extra))
     if chat and not inner.chat_template:
@@ -285,10 +324,11 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except torch.OutOfMemoryError:
-        raise InputError("--model", name, "does not fit into the GPU's free memory; use a smaller model or --device cpu") from None
+        raise InputError(
+            "--model", name, "does not fit into the GPU's free memory; use a smaller model or --device cpu"
+        ) from None
     except (
-        OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, AssertionError,
-        SafetensorError, StrictDataclassError, HfHubHTTPError,
+        OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, AssertionError, ArithmeticError,
+        struct.error, SafetensorError, StrictDataclassError, HfHubHTTPError,
     ) as error:  # fmt: skip
-        text = str(error).strip().split("\n")[0] or type(error).__name__
-        raise InputError("--model", name, f"transformers cannot load it: {text}") from None
+        raise InputError("--model", name, f"transformers cannot load it: {said(error)}") from None

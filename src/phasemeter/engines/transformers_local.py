@@ -1,9 +1,13 @@
-"""The model itself, in this process: prefill and decode as explicit steps through transformers, on CPU or CUDA.
+# ruff: noqa: ANN401 - transformers' and torch's objects have no useful types
+"""The model itself, in this process: prefill and decode as explicit steps through transformers, on CPU or
+CUDA.
 
-All torch work runs in one worker thread, so that the event loop stays free; requests beyond one wait for it, and that
-wait is the engine's queue. Client and engine share one clock here, so their stamps reconcile to the nanosecond:
+All torch work runs in one worker thread, so that the event loop stays free; requests beyond one wait for it,
+and that wait is the engine's queue. Client and engine share one clock here, so their stamps reconcile to the
+nanosecond:
 
-    sent = handed over --queue--> taken --front end--> ids on the device --prefill--> first token --decode--> last
+    sent = handed over --queue--> taken --front end--> ids on the device --prefill--> first token --decode-->
+    last
 
 Text is made from ids in `settle`, when no step is being timed.
 """
@@ -42,7 +46,8 @@ class LocalOptions(Struct, frozen=True):
     threads       CPU threads of one operator; None takes the physical cores that this process may use
     config        a Hugging Face config for a preset: it is then run with random weights
     allow_random  give a folder that has a config but no weights random ones
-    api           "completions" (prompt text as it is) or "chat" (as one user message in the model's own template)
+    api           "completions" (prompt text as it is) or "chat" (as one user message in the model's own
+                  template)
     """
 
     model: str
@@ -78,7 +83,8 @@ class TransformersLocal:
         return self._info
 
     async def start(self) -> None:
-        """Import the libraries and load the model. Raises InputError when the model, device or dtype cannot be used."""
+        """Import the libraries and load the model. Raises InputError when the model, device or dtype cannot
+        be used."""
         await asyncio.get_running_loop().run_in_executor(self._worker, self._load)
 
     async def generate(self, request: Request) -> LocalReply:
@@ -143,7 +149,11 @@ class TransformersLocal:
         if loaded is None or stepper is None:
             steps.error = "the engine was closed before the request's turn"
             return steps
-        ids = request.token_ids if request.token_ids is not None else tuple(loaded.tokenizer.encode(request.prompt or ""))
+        ids = (
+            request.token_ids
+            if request.token_ids is not None
+            else tuple(loaded.tokenizer.encode(request.prompt or ""))
+        )
         steps.prompt_tokens = len(ids)
         steps.error = _refusal(loaded, ids, request.max_tokens, request.sampling)
         if steps.error is None:
@@ -210,8 +220,8 @@ def _report(steps: Steps, handed_ns: int, n_tokens: int) -> EngineReport:
 
 
 def _refusal(loaded: Loaded, ids: tuple[int, ...], max_tokens: int, sampling: Sampling) -> str | None:
-    """Why this request cannot be run, with the numbers; None if it can. Checked beforehand, since a bad index on a
-    GPU would break the process for every later request."""
+    """Why this request cannot be run, with the numbers; None if it can. Checked beforehand, since a bad index
+    on a GPU would break the process for every later request."""
     if not ids:
         return "the prompt is empty; a prefill needs at least one token"
     if max_tokens < 1:
@@ -234,7 +244,9 @@ def _validate(options: LocalOptions) -> None:
     if options.api not in ("completions", "chat"):
         raise InputError("--api", options.api, "use completions or chat")
     if options.api == "chat" and options.config is not None:
-        raise InputError("--api", "chat", "a preset has no tokenizer and so no chat template; use --api completions")
+        raise InputError(
+            "--api", "chat", "a preset has no tokenizer and so no chat template; use --api completions"
+        )
     if options.threads is not None and options.threads < 1:
         raise InputError("--threads", options.threads, "use at least one thread")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from phasemeter.explain.cold import Cold
+from phasemeter.explain.facts import Contradiction
 from phasemeter.explain.load import Concurrency, Throughput
 from phasemeter.explain.phases import Reading
 from phasemeter.explain.shapes import ShapeSummary
@@ -26,6 +27,8 @@ class Case(Struct, frozen=True):
     throughput: Throughput
     cold: Cold
     origin: dict[str, str]
+    contradictions: dict[str, list[Contradiction]]
+    """By request id; only measured requests that contradict themselves."""
 
     @property
     def measured(self) -> tuple[Reading, ...]:

@@ -22,7 +22,7 @@ def late_sends(case: Case) -> Check:
     if not spans:
         return Check("late_sends", Verdict.OK, "no request to judge")
     late_ms = float(np.percentile(spans, 99)) / 1e6
-    mend = "the client was late, not the server: lower the rate, use more workers, or a faster machine for the client"
+    mend = "the client was late, not the server: lower the rate or give the client a faster machine"
     return graded(
         "late_sends", _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late", mend
     )
@@ -64,7 +64,8 @@ def cpu_contention(case: Case) -> Check:
     """Was the machine busy before we came, or our process at its limit?"""
     import numpy as np
 
-    machine, found, verdict = case.run.header.machine, [], Verdict.OK
+    machine, verdict = case.run.header.machine, Verdict.OK
+    found: list[str] = []
     if machine.load_1min is not None:
         found.append(f"load before the start {machine.load_1min:.2g} on {machine.cores} cores")
         verdict = grade(machine.load_1min / max(1, machine.cores), warn=LOAD_PER_CORE_WARN)

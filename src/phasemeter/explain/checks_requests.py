@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from phasemeter.explain.case import Case, grade, graded, percent, share
-from phasemeter.explain.facts import contradictions_of
 from phasemeter.explain.shapes import cached_tokens
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.explain.verdict import Check, Verdict
@@ -33,7 +32,8 @@ def failures(case: Case) -> Check:
 
 def record(case: Case) -> Check:
     """A run that ended early, or whose file has gaps, is part of what was planned."""
-    run, found, verdict = case.run, [], Verdict.OK
+    run, verdict = case.run, Verdict.OK
+    found: list[str] = []
     if run.footer is None:
         found.append("the run was killed before its end")
     elif run.footer.interrupted:
@@ -59,7 +59,7 @@ def record(case: Case) -> Check:
 
 def clock(case: Case) -> Check:
     """Stamps in an impossible order."""
-    broken = [c.evidence for r in case.measured for c in contradictions_of(r) if c.name == "order"]
+    broken = [c.evidence for cs in case.contradictions.values() for c in cs if c.name == "order"]
     evidence = f"{len(broken)} stamps out of order, first: {broken[0]}" if broken else "all stamps in order"
     verdict = Verdict.INVALID if broken else Verdict.OK
     return graded(
@@ -69,7 +69,7 @@ def clock(case: Case) -> Check:
 
 def contradictions(case: Case) -> Check:
     """Client, engine and server tell different things of the same request."""
-    found = [[c for c in contradictions_of(r) if c.name != "order"] for r in case.ok]
+    found = [[c for c in case.contradictions.get(r.timeline.id, []) if c.name != "order"] for r in case.ok]
     hit = [cs for cs in found if cs]
     if not hit:
         joined = sum(r.timeline.report is not None for r in case.ok)
@@ -80,7 +80,7 @@ def contradictions(case: Case) -> Check:
     verdict = grade(share(hit, case.ok), warn=0.0, invalid=CONTRADICTIONS_INVALID)
     listed = ", ".join(f"{name} {n}" for name, n in names.most_common())
     evidence = f"{len(hit)} of {len(case.ok)} requests: {listed}; first: {hit[0][0].evidence}"
-    mend = "do not use the engine's phases until both sides agree; check that reports are joined to their own requests"
+    mend = "do not use the engine's phases until both sides agree; are reports joined to the right requests?"
     return graded("contradictions", verdict, evidence, mend)
 
 
@@ -116,12 +116,11 @@ def output_tokens(case: Case) -> Check:
         r for r in case.ok if r.timeline.usage is not None and r.timeline.usage.completion_tokens is not None
     ]
     if not told:
-        return Check(
-            "output_tokens",
-            Verdict.WARN if case.ok and not all(r.timeline.counts for r in case.ok) else Verdict.OK,
-            "the server tells no total; tokens were counted from the stream",
-            "ask for usage (stream_options.include_usage); a chunk is not a token",
-        )
+        untold = [r for r in case.ok if r.timeline.counts is None]
+        verdict = Verdict.WARN if untold else Verdict.OK
+        evidence = "the server tells no total; tokens were counted from the stream"
+        mend = "ask for usage (stream_options.include_usage); a chunk is not a token"
+        return graded("output_tokens", verdict, evidence, mend)
     differ = [r for r in told if r.tokens != r.counted]
     evidence = f"usage and stream agree in {len(told) - len(differ)} of {len(told)} requests"
     if differ:

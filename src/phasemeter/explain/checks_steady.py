@@ -45,12 +45,14 @@ def drift(case: Case) -> Check:
 
 
 def warm_up(case: Case) -> Check:
-    """Is the first measured request of a shape slower than all that followed, by half and by a millisecond?"""
+    """Is a shape's first measured request slower than all that followed, by half and by a millisecond?"""
     groups: defaultdict[ShapeKey, list[Reading]] = defaultdict(list)
     for reading in sorted(case.ok, key=lambda r: r.timeline.started_ns):
         groups[shape_key(reading.timeline)].append(reading)
     cold = [key for key, readings in groups.items() if _first_is_cold(readings)]
-    evidence = f"{len(case.warm)} warm-up requests; first measured request still cold in {len(cold)} of {len(groups)} shapes"
+    evidence = (
+        f"{len(case.warm)} warm-up requests; first measured one cold in {len(cold)} of {len(groups)} shapes"
+    )
     if cold:
         key = cold[0]
         evidence += f", for example {key.input_tokens} in, {key.output_tokens} out"
@@ -61,18 +63,18 @@ def warm_up(case: Case) -> Check:
 
 
 def buffering(case: Case) -> Check:
-    """Something between engine and client holds tokens back and lets them go together: then gaps say nothing."""
+    """Something between engine and client holds tokens back and sends them together; gaps lie then."""
     names = Counter(name for r in case.ok if (name := _held_back(r)) is not None)
     n = sum(names.values())
     evidence = f"{n} of {len(case.ok)} streams look held back"
     if names:
         evidence += ": " + ", ".join(f"{name} {count}" for name, count in names.most_common())
-    mend = "use TPOT, not gaps; switch buffering off in proxies (X-Accel-Buffering: no) and the server's stream interval to 1"
+    mend = "use TPOT, not gaps; switch proxies' buffering off (X-Accel-Buffering: no), stream every token"
     return graded("buffering", grade(n / len(case.ok) if case.ok else 0.0, warn=0.05), evidence, mend)
 
 
 def below_floor(case: Case) -> Check:
-    """Faster than the chip can be: below the datasheet's floor is invalid, below measured ceilings a warning."""
+    """Faster than the chip can be: invalid below the datasheet's floor, a warning below measured ceilings."""
     found: list[str] = []
     verdicts = [Verdict.OK]
     looked = 0
@@ -91,7 +93,7 @@ def below_floor(case: Case) -> Check:
         return Check("below_floor", Verdict.OK, "no floor: model or hardware is not known")
     worst = max(verdicts, key=list(Verdict).index)
     evidence = f"{len(found)} phases below their floor" + (f": {found[0]}" if found else "")
-    mend = "check hardware, dtype and model shape; a cache, speculative decoding or several devices can do this too"
+    mend = "check hardware, dtype and model shape; a cache, speculation or several devices do this too"
     return graded("below_floor", worst, evidence, mend)
 
 

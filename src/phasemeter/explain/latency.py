@@ -66,14 +66,15 @@ def phase_dists(readings: Sequence[Reading], blocks: Sequence[int]) -> PhaseDist
 def latency(readings: Sequence[Reading], blocks: Sequence[int]) -> Latency:
     """Every latency over the requests that have it."""
     thought = any("g" in reading.timeline.kinds for reading in readings)
+    chunk, token, every = _gap_dists(readings, blocks)
     return Latency(
         ttft_ms=_dist(readings, blocks, lambda r: r.ttft_ns),
         ttft_from_arrival_ms=_dist(readings, blocks, lambda r: r.ttft_from_arrival_ns),
         ttfa_ms=_dist(readings, blocks, lambda r: r.ttfa_ns) if thought else None,
         tpot_ms=_dist(readings, blocks, lambda r: r.tpot_ns),
-        itl_ms=_gaps(readings, blocks, [gaps_ns(r) for r in readings]),
-        itl_chunk_ms=_gaps(readings, blocks, [_chunk_gaps(r) for r in readings]),
-        itl_token_ms=_gaps(readings, blocks, [_token_gaps(r) for r in readings]),
+        itl_ms=every,
+        itl_chunk_ms=chunk,
+        itl_token_ms=token,
         e2e_ms=_dist(readings, blocks, lambda r: r.e2e_ns),
     )
 
@@ -81,6 +82,23 @@ def latency(readings: Sequence[Reading], blocks: Sequence[int]) -> Latency:
 def gaps_ns(reading: Reading) -> Floats:
     """The request's gaps: per token where the server told the counts, else per piece."""
     return _chunk_gaps(reading) if reading.gap_tokens is None else _token_gaps(reading)
+
+
+def _gap_dists(
+    readings: Sequence[Reading], blocks: Sequence[int]
+) -> tuple[Dist | None, Dist | None, Dist | None]:
+    """(per piece, per token, per token where told else per piece), each worked out once where they agree."""
+    chunk = _gaps(readings, blocks, [_chunk_gaps(r) for r in readings])
+    told = sum(reading.gap_tokens is not None for reading in readings)
+    if told == 0:
+        return chunk, None, chunk
+    single = all(n == 1 for reading in readings for n in reading.gap_tokens or ())
+    if told == len(readings) and single:
+        return chunk, chunk, chunk
+    token = _gaps(readings, blocks, [_token_gaps(r) for r in readings])
+    if told == len(readings):
+        return chunk, token, token
+    return chunk, token, _gaps(readings, blocks, [gaps_ns(r) for r in readings])
 
 
 def _chunk_gaps(reading: Reading) -> Floats:

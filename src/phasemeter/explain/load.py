@@ -7,13 +7,17 @@ meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from phasemeter.explain.phases import Reading
 from phasemeter.record.run import Run
 from phasemeter.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from phasemeter.explain.stats import Floats
 
 
 class Level(Struct, frozen=True):
@@ -82,8 +86,11 @@ def throughput(ok: Sequence[Reading], measured: Sequence[Reading], origin: dict[
     peaks: list[float] = []
     for name, found in windows.items():
         mine = [reading for reading in ok if origin[reading.timeline.id] == name]
+        if not mine:
+            continue
         stamps, counts = _tokens(mine)
-        peaks += [_peak(stamps, counts, start, end) for start, end in found if end > start]
+        zero_ns = mine[0].timeline.started_ns
+        peaks += [_peak(stamps, counts, a - zero_ns, b - zero_ns) for a, b in found if b > a]
     return Throughput(
         output_tokens_per_s=sum(reading.tokens for reading in ok) * 1e9 / busy_ns,
         requests_per_s=len(ok) * 1e9 / busy_ns,
@@ -92,27 +99,28 @@ def throughput(ok: Sequence[Reading], measured: Sequence[Reading], origin: dict[
     )
 
 
-def _tokens(readings: Iterable[Reading]) -> tuple[list[int], list[int]]:
-    stamps: list[int] = []
-    counts: list[int] = []
+def _tokens(readings: Sequence[Reading]) -> tuple[Floats, Floats]:
+    """(stamps relative to the first reading's start, tokens) of every generated piece."""
+    import numpy as np
+
+    stamps: list[Floats] = [np.empty(0)]
+    counts: list[Floats] = [np.empty(0)]
     for reading in readings:
-        for stamp, n in reading.timeline.generated():
-            stamps.append(stamp)
-            counts.append(n)
-    return stamps, counts
+        if reading.first_token_ns is None:
+            continue
+        since_ns = reading.first_token_ns - readings[0].timeline.started_ns
+        stamps.append(since_ns + np.cumsum((0, *reading.gaps_ns), dtype=np.float64))
+        later = reading.gap_tokens if reading.gap_tokens is not None else (1,) * len(reading.gaps_ns)
+        counts.append(np.asarray((reading.counted - sum(later), *later), dtype=np.float64))
+    return np.concatenate(stamps), np.concatenate(counts)
 
 
-def _peak(stamps: list[int], counts: list[int], start_ns: int, end_ns: int) -> float:
+def _peak(stamps: Floats, counts: Floats, start_ns: int, end_ns: int) -> float:
     import numpy as np
 
     parts = max(1, (end_ns - start_ns) // 1_000_000_000)
     width_s = (end_ns - start_ns) / 1e9 / parts
-    tokens, _ = np.histogram(
-        np.asarray(stamps, dtype=np.int64) - start_ns,
-        bins=parts,
-        range=(0, end_ns - start_ns),
-        weights=np.asarray(counts, dtype=np.float64),
-    )
+    tokens, _ = np.histogram(stamps, bins=parts, range=(start_ns, end_ns), weights=counts)
     return float(tokens.max()) / width_s
 
 

@@ -1,12 +1,12 @@
 """One request cut into phases by its stamps, and the latencies that are read off them.
 
-    ARRIVED ── late ── STARTED ── connect ── SENT ── first ── first token ── decode ── last token ── tail ──
-    END
-                                                    └ front_end + queue + prefill ┘ (with an engine's report)
+    ARRIVED --late-- STARTED --connect-- SENT --first-- first token --decode-- last token --tail-- END
+                                               |
+                      with an engine's report: front_end + queue + prefill
 
-late + connect + first + decode + tail is the time from the intended arrival to the end, exact in
-nanoseconds, for every request, also a failed one: a phase whose closing stamp was never reached is None and
-the time after the last stamp that was reached is `tail`. Formulas and boundaries: docs/definitions.md.
+late + connect + first + decode + tail is the time from the intended arrival to the end, exact in nanoseconds,
+for every request, also a failed one: a phase whose closing stamp was never reached is None and the time after
+the last stamp that was reached is `tail`. Formulas and boundaries: docs/definitions.md.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def read(timeline: Timeline) -> Reading:
         counted=counted,
         ttft_ns=_difference(first_ns, sent_ns),
         ttft_from_arrival_ns=_difference(first_ns, timeline.arrived_ns),
-        ttfa_ns=_difference(_first_answer_ns(timeline), sent_ns),
+        ttfa_ns=_difference(_first_answer_ns(timeline, first_ns), sent_ns),
         tpot_ns=(generated[-1][0] - generated[0][0]) / (tokens - 1) if generated and tokens > 1 else None,
         gaps_ns=gaps,
         gap_tokens=tuple(n for _, n in generated[1:]) if timeline.counts is not None else None,
@@ -212,12 +212,9 @@ def _engine_side(
     return Span(rest, Basis.INFERRED), queue, Span(report.prefill_ns), engine_decode
 
 
-def _first_answer_ns(timeline: Timeline) -> int | None:
-    generated = timeline.generated()
-    if not generated:
-        return None
-    if _REASONING_LETTER not in timeline.kinds:
-        return generated[0][0]
+def _first_answer_ns(timeline: Timeline, first_ns: int | None) -> int | None:
+    if first_ns is None or _REASONING_LETTER not in timeline.kinds:
+        return first_ns
     counts = timeline.counts
     for i, (stamp, letter) in enumerate(zip(timeline.stamps_ns(), timeline.kinds, strict=True)):
         if letter in _ANSWER_LETTERS and (counts is None or counts[i] > 0):

@@ -118,12 +118,13 @@ def _by_block(ordered: Floats, member: NDArray[np.int64], n_blocks: int, rng: np
     import numpy as np
 
     weights = rng.multinomial(n_blocks, np.full(n_blocks, 1.0 / n_blocks), DRAWS).astype(np.float64)
+    if ordered[0] == ordered[-1]:
+        return np.full(DRAWS, ordered[0])
     bins = min(ordered.size, _BINS)
     place = (np.arange(ordered.size) * bins) // ordered.size
-    counts = np.zeros((n_blocks, bins))
-    np.add.at(counts, (member, place), 1.0)
+    counts = np.bincount(member * bins + place, minlength=n_blocks * bins).reshape(n_blocks, bins)
     representative = np.bincount(place, weights=ordered, minlength=bins) / np.bincount(place, minlength=bins)
-    heap = np.cumsum(weights @ counts, axis=1)
+    heap = weights @ np.cumsum(counts, axis=1, dtype=np.float64)
     total = heap[:, -1:]
     lower = np.argmax(heap >= total / 2.0, axis=1)
     upper = np.argmax(heap > total / 2.0, axis=1)

@@ -11,6 +11,7 @@ from phasemeter.explain.case import Case
 from phasemeter.explain.checks import run_checks
 from phasemeter.explain.cold import Cold, cold
 from phasemeter.explain.contract import Json, latency_json, phases_json, shapes_json, struct_json
+from phasemeter.explain.facts import contradictions_of
 from phasemeter.explain.growth import Exponent
 from phasemeter.explain.latency import Latency, PhaseDists, latency, phase_dists
 from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins, throughput
@@ -95,6 +96,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         throughput=throughput(ok, measured, origin),
         cold=cold(_first_clock(readings, origin)),
         origin=origin,
+        contradictions={r.timeline.id: cs for r in measured if (cs := contradictions_of(r))},
     )
     checks = run_checks(case)
     blocks = context.blocks(ok)

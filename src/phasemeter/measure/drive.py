@@ -29,7 +29,9 @@ class _Ended:
 
     __slots__ = ("arrived_ns", "in_flight", "reply", "request", "started_ns")
 
-    def __init__(self, request: Request, reply: Reply, arrived_ns: int, started_ns: int, in_flight: int) -> None:
+    def __init__(
+        self, request: Request, reply: Reply, arrived_ns: int, started_ns: int, in_flight: int
+    ) -> None:
         self.request = request
         self.reply = reply
         self.arrived_ns = arrived_ns
@@ -62,7 +64,9 @@ async def closed_loop(
     ended. Cancelled from outside, what is in flight is recorded as cancelled and the cancellation goes on."""
     backlog: deque[_Ended] = deque()
     in_flight = 0
-    opened_ns = clock.now_ns()  # all slots are free from here: starting the first wave one by one is our lateness
+    opened_ns = (
+        clock.now_ns()
+    )  # all slots are free from here: starting the first wave one by one is our lateness
 
     def settle_one() -> None:
         ended = backlog.popleft()

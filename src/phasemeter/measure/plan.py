@@ -109,7 +109,9 @@ def planned_requests(grid: Grid) -> int:
 
 
 def _visit(grid: Grid, cell: Cell, block: int, *, anchor: bool = False) -> Visit:
-    requests = grid.requests if grid.requests is not None else (1 if cell.concurrency == 1 else 2 * cell.concurrency)
+    requests = (
+        grid.requests if grid.requests is not None else (1 if cell.concurrency == 1 else 2 * cell.concurrency)
+    )
     return Visit(
         cell=Cell(
             input_tokens=cell.input_tokens,

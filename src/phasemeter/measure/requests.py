@@ -17,7 +17,9 @@ class RequestMaker:
     that `lengths` has learnt for that many tokens.
     """
 
-    def __init__(self, info: EngineInfo, run_id: str, sampling: Sampling, extra: dict[str, object] | None = None) -> None:
+    def __init__(
+        self, info: EngineInfo, run_id: str, sampling: Sampling, extra: dict[str, object] | None = None
+    ) -> None:
         self.by_ids = info.takes_token_ids
         self.lengths = TextLengths()
         self._vocab_tokens = info.vocab_tokens

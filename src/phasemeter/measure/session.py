@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -114,7 +114,10 @@ class Session:
                 )
         ended_ns = self._clock.now_ns()
         took_ns = max(1, ended_ns - started_ns)
-        values = {"loop_lag_ns": float(lag.most_ns), "client_cpu_ratio": (cpu_ns() - started_cpu_ns) / took_ns}
+        values = {
+            "loop_lag_ns": float(lag.most_ns),
+            "client_cpu_ratio": (cpu_ns() - started_cpu_ns) / took_ns,
+        }
         self._writer.write(Sample(t_ns=ended_ns, values=values | reading(self._probes)))
         if not cell.warmup:
             self._seconds.setdefault(_key(cell), []).append(took_ns / 1e9)
@@ -206,7 +209,7 @@ def _key(cell: Cell) -> tuple[int, int, int]:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def _no_collection() -> Generator[None]:
     """Keep the garbage collector out of timed stretches; it runs once after each."""
     gc.disable()
     try:

@@ -44,13 +44,11 @@ class RunWriter:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
+        check_place(path)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._fd: int | None = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o644)
-        except FileExistsError:
-            raise InputError("--out", str(path), "exists already; runs are never overwritten, name a new file") from None
         except OSError as error:
-            raise InputError("--out", str(path), f"cannot be written ({error.strerror}); name another place") from None
+            raise _cannot_write(path, error) from None
         self._end = 0
         self.write(header)
 
@@ -68,7 +66,9 @@ class RunWriter:
                 os.ftruncate(self._fd, self._end)
             why = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror
             raise InputError(
-                "--out", str(self.path), f"{why}; the lines written before are kept, give a place with more room"
+                "--out",
+                str(self.path),
+                f"{why}; the lines written before are kept, give a place with more room",
             ) from None
         self._end += len(data)
 
@@ -76,7 +76,9 @@ class RunWriter:
         """Flush to the disk and close. Safe to call twice."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            with contextlib.suppress(OSError):  # a pipe cannot be synchronised; every line went out in `write`
+            with contextlib.suppress(
+                OSError
+            ):  # a pipe cannot be synchronised; every line went out in `write`
                 os.fsync(fd)
             os.close(fd)
 
@@ -87,6 +89,23 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check_place(path: Path) -> None:
+    """Raises InputError unless a new run file can be made at `path`; makes its folder. Cheap, so that a command can ask
+    before it loads a model."""
+    if path.exists():
+        raise InputError("--out", str(path), "exists already; runs are never overwritten, name a new file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+    if not os.access(path.parent, os.W_OK):
+        raise InputError("--out", str(path), "its folder is not writable; name another place")
+
+
+def _cannot_write(path: Path, error: OSError) -> InputError:
+    return InputError("--out", str(path), f"cannot be written ({error.strerror}); name another place")
 
 
 def read_run(path: Path) -> Run:

@@ -116,9 +116,7 @@ def identity(header: Header) -> dict[str, object]:
     }
     fields |= {f"engine.{name}": value for name, value in engine.details.items()}
     fields |= {
-        f"settings.{name}": value
-        for name, value in header.settings.items()
-        if name not in _MAY_DIFFER
+        f"settings.{name}": value for name, value in header.settings.items() if name not in _MAY_DIFFER
     }
     return fields
 
@@ -148,7 +146,8 @@ def merge(runs: Sequence[Run]) -> Run:
         found = differences(first.header, other.header)
         if found:
             raise InputError(
-                "runs", f"{first.name or first.header.run_id} and {other.name or other.header.run_id}",
+                "runs",
+                f"{first.name or first.header.run_id} and {other.name or other.header.run_id}",
                 "they are not one measurement and cannot be merged: " + "; ".join(found[:4]),
             )
     ids = [run.header.run_id for run in runs]
@@ -157,7 +156,9 @@ def merge(runs: Sequence[Run]) -> Run:
     if len(runs) == 1:
         return first
     requests = tuple(
-        replace(timeline, id=f"{run.header.run_id}/{timeline.id}") for run in runs for timeline in run.requests
+        replace(timeline, id=f"{run.header.run_id}/{timeline.id}")
+        for run in runs
+        for timeline in run.requests
     )
     planned = [run.header.planned for run in runs]
     known = [p for p in planned if p is not None]

@@ -63,6 +63,13 @@ def percent(share: float | None) -> str:
     """A share as per cent; a dash for None, "<0.1 %" for what is there but small."""
     if share is None:
         return DASH
+    if share == 0:
+        return "0 %"
     if 0 < share < 0.001:
         return "<0.1 %"
     return f"{share * 100:.1f} %" if share < 0.1 else f"{share * 100:.0f} %"
+
+
+def power(exponent: float) -> str:
+    """An exponent with two places, and no minus before zero."""
+    return f"{round(exponent, 2) + 0.0:.2f}"

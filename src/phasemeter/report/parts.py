@@ -117,10 +117,13 @@ class ShapeView(Struct, frozen=True):
     prefill: Number
     """Absent where nobody saw the engine start: TTFT is never called prefill."""
     prefill_floor: Number
+    """On measured ceilings where there are any, else the datasheet's."""
+    prefill_floor_measured: Number
     prefill_floor_datasheet: Number
     prefill_ratio: Number
     tpot: Number
     tpot_floor: Number
+    tpot_floor_measured: Number
     tpot_floor_datasheet: Number
     tpot_ratio: Number
     e2e: Number
@@ -173,6 +176,8 @@ class ArticleRow(Struct, frozen=True):
     """One claim of the article beside what was measured here."""
 
     what: str
+    lengths: str
+    """Input tokens, and output tokens where the claim names them."""
     input_tokens: int
     output_tokens: int | None
     claimed_ms: float
@@ -197,6 +202,8 @@ class RunView(Struct, frozen=True):
 
     name: str
     title: str
+    device: str
+    engine: str
     facts: tuple[Fact, ...]
     settings: tuple[Fact, ...]
     verdict: str

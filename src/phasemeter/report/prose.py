@@ -8,7 +8,7 @@ from phasemeter.explain.cold import Cold as ColdStart
 from phasemeter.explain.growth import Exponent
 from phasemeter.explain.summary import Summary
 from phasemeter.explain.verdict import Verdict
-from phasemeter.report.digits import interval, percent, plain, times
+from phasemeter.report.digits import interval, percent, plain, power, times
 from phasemeter.report.parts import ABSENT, Attributed, Cold, Growth, Mark, Number, ShapeView
 from phasemeter.report.words import say, word
 
@@ -18,7 +18,10 @@ _WIDE = 0.8
 
 def growth_of(exponents: Sequence[Exponent], lang: str) -> tuple[Growth, ...]:
     """Every local exponent with the sentence that reads it."""
-    return tuple(_growth(entry, lang) for entry in exponents)
+    loads = {entry.concurrency for entry in exponents}
+    answers = {(entry.metric, entry.concurrency, entry.output_tokens) for entry in exponents}
+    several = len({(metric, load) for metric, load, _ in answers}) < len(answers)
+    return tuple(_growth(entry, lang, load=len(loads) > 1, answer=several) for entry in exponents)
 
 
 def cold_of(cold: ColdStart, lang: str) -> Cold | None:
@@ -69,18 +72,24 @@ def plain_count(count: int | None) -> str:
     return plain(None) if count is None else f"{count:,}"
 
 
-def _growth(entry: Exponent, lang: str) -> Growth:
+def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
+    """`load` and `answer` name the concurrency and the answer's length, where several were measured."""
     lo, hi = entry.ci95 if entry.ci95 is not None else (None, None)
     mark = Mark.OBSERVED if entry.metric != "first" else Mark.INFERRED
     number = Number(entry.exponent, unit="", mark=mark, lo=lo, hi=hi)
+    metric = say(lang, f"metric_{entry.metric}")
+    if answer:
+        metric += say(lang, "of_answers", output=plain_count(entry.output_tokens))
+    if load:
+        metric += say(lang, "at_load", concurrency=entry.concurrency)
     sentence = say(
         lang,
         law_of(lo, hi),
         low=plain_count(entry.from_tokens),
         high=plain_count(entry.to_tokens),
-        metric=say(lang, f"metric_{entry.metric}"),
-        e=f"{entry.exponent:.2f}",
-        ci="" if lo is None or hi is None else f"[{lo:.2f}, {hi:.2f}]",
+        metric=metric,
+        e=power(entry.exponent),
+        ci="" if lo is None or hi is None else f"[{power(lo)}, {power(hi)}]",
     )
     return Growth(
         metric=entry.metric,

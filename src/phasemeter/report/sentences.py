@@ -53,9 +53,11 @@ SENTENCES: dict[str, dict[str, str]] = {
         "metric_prefill": "prefill",
         "metric_first": "time to first token (prefill not told apart)",
         "metric_tpot": "TPOT (over the mean context)",
+        "of_answers": " ({output} out)",
+        "at_load": " at concurrency {concurrency}",
         "cold": (
             "The first request ({input} tokens in) waited {first} ms for its first token, a steady one {steady} ms: "
-            "{ratio}; after {settle} requests it had settled."
+            "{ratio}. Requests until it had settled: {settle}."
         ),
         "cold_unsettled": (
             "The first request ({input} tokens in) waited {first} ms for its first token, a steady one {steady} ms: "
@@ -68,8 +70,8 @@ SENTENCES: dict[str, dict[str, str]] = {
             "comparable; the shape of the growth and the ratio to each machine's own floor are."
         ),
         "article_growth": (
-            "From 64 to 512 tokens the article's list grows {claimed}; here prefill grows {measured} from {low} to "
-            "{high} tokens; the A100's floor grows {floor}."
+            "From {low} to {high} tokens the article's prefill grows {claimed}, the one measured here {measured}, the "
+            "floor of the A100 {floor}."
         ),
         "article_inferred": (
             "TPOT marked ~ is inferred: this run's answers were shorter than the article's, so the measured TPOT was "
@@ -109,11 +111,11 @@ SENTENCES: dict[str, dict[str, str]] = {
             "到第一个 token {first},decode {decode},其余 {rest};引擎没有说明前一段中 prefill 占多少。"
         ),
         "prefill_why": (
-            "其 prefill 用时 {ms} ms,是下限 {floor} ms({ceilings})的 {ratio}:{arithmetic} 是按上限计的算术,"
+            "其 prefill 用时 {ms} ms,与下限 {floor} ms({ceilings})之比为 {ratio}:{arithmetic} 是按上限计的算术,"
             "{traffic} 是访存,{host} 两者都不是:主机工作与未达上限的核函数。"
         ),
         "decode_why": (
-            "每个 decode 步用时 {ms} ms,是下限 {floor} ms({ceilings})的 {ratio}:{traffic} 是按上限计的访存"
+            "每个 decode 步用时 {ms} ms,与下限 {floor} ms({ceilings})之比为 {ratio}:{traffic} 是按上限计的访存"
             "(权重与缓存),{arithmetic} 是算术,{host} 是主机工作与未达上限的核函数。"
         ),
         "below_floor": "{phase} 的测量值低于下限,这不可能:用于下限的上限、模型形状或精度与本次运行不符。",
@@ -129,9 +131,11 @@ SENTENCES: dict[str, dict[str, str]] = {
         "metric_prefill": "prefill",
         "metric_first": "首 token 时间(prefill 未能区分)",
         "metric_tpot": "TPOT(按平均上下文)",
+        "of_answers": "(输出 {output})",
+        "at_load": "(并发 {concurrency})",
         "cold": (
-            "第一个请求(输入 {input} 个 token)等首 token {first} ms,稳定后 {steady} ms:{ratio};"
-            "{settle} 个请求后稳定。"
+            "第一个请求(输入 {input} 个 token)等首 token {first} ms,稳定后 {steady} ms:{ratio}。"
+            "稳定所用请求数:{settle}。"
         ),
         "cold_unsettled": "第一个请求(输入 {input} 个 token)等首 token {first} ms,稳定后 {steady} ms:{ratio}。",
         "cold_unknown": "没有可用来区分冷启动的数据。",
@@ -141,7 +145,7 @@ SENTENCES: dict[str, dict[str, str]] = {
             "可比的是增长的形状,以及与各自机器下限的倍数。"
         ),
         "article_growth": (
-            "从 64 到 512 个 token,文章的列表增长 {claimed};本机 prefill 从 {low} 到 {high} 个 token 增长 {measured};"
+            "从 {low} 到 {high} 个 token,文章的 prefill 增长 {claimed},本机实测增长 {measured},"
             "A100 的下限增长 {floor}。"
         ),
         "article_inferred": (

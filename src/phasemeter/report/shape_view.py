@@ -30,7 +30,8 @@ _ROWS_ALL = 3000
 def shape_view(shape: ShapeSummary, readings: Sequence[Reading], origin_ns: int, rows: int, lang: str) -> ShapeView:
     """Everything shown of one shape. `readings` are its requests, warm-up included; `origin_ns` the first arrival of
     the run; `rows` how many requests are drawn at most."""
-    key, floor, data = shape.key, shape.floor, shape.floor_datasheet
+    key, floor = shape.key, shape.floor
+    seen, data = shape.floor_measured, shape.floor_datasheet
     segments, total = segments_of(shape.phases, lang)
     measured = [r for r in readings if not r.timeline.cell.warmup and r.timeline.outcome is Outcome.OK]
     drawn = sorted(readings, key=lambda r: r.timeline.arrived_ns)
@@ -45,10 +46,12 @@ def shape_view(shape: ShapeSummary, readings: Sequence[Reading], origin_ns: int,
         ttft=median(shape.latency.ttft_ms),
         prefill=phase_median(shape.phases.prefill),
         prefill_floor=_calculated(floor.prefill_floor_ms if floor else None),
+        prefill_floor_measured=_calculated(seen.prefill_floor_ms if seen else None),
         prefill_floor_datasheet=_calculated(data.prefill_floor_ms if data else None),
         prefill_ratio=_prefill_ratio(floor),
         tpot=median(shape.latency.tpot_ms),
         tpot_floor=_calculated(floor.tpot_floor_ms if floor else None),
+        tpot_floor_measured=_calculated(seen.tpot_floor_ms if seen else None),
         tpot_floor_datasheet=_calculated(data.tpot_floor_ms if data else None),
         tpot_ratio=_ratio(floor.tpot_ratio if floor else None),
         e2e=median(shape.latency.e2e_ms),

@@ -50,7 +50,9 @@ def test_warm_up_takes_each_length_once_largest_first():
 
 
 def test_over_the_context_is_refused_with_the_numbers():
-    with pytest.raises(InputError, match="2040 with 16 output tokens.*2056, over the model's context of 2048"):
+    with pytest.raises(
+        InputError, match="2040 with 16 output tokens.*2056, over the model's context of 2048"
+    ):
         check_grid(Grid((2040,), (16,)), max_context_tokens=2048)
     check_grid(Grid((2032,), (16,)), max_context_tokens=2048)
 

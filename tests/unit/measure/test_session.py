@@ -33,7 +33,9 @@ def header(engine) -> Header:
     )
 
 
-def run(grid: Grid, out: Path, make=lambda clock: SimulatedEngine(Truth(ttft_ms=50, itl_ms=10), clock), **options):
+def run(
+    grid: Grid, out: Path, make=lambda clock: SimulatedEngine(Truth(ttft_ms=50, itl_ms=10), clock), **options
+):
     async def main(clock: ManualClock) -> None:
         engine = make(clock)
         await measure(engine, grid, clock, out, header(engine), **options)
@@ -65,7 +67,9 @@ def test_warm_up_goes_on_until_times_settle_and_stays_marked_in_the_record(tmp_p
     warm = [t for t in found.requests if t.cell.warmup]
     firsts = [(t.generated()[0][0] - (t.sent_ns or 0)) // 1_000_000 for t in warm]
     assert firsts == [450, 50, 50]
-    assert all((t.generated()[0][0] - (t.sent_ns or 0)) == 50_000_000 for t in found.requests if not t.cell.warmup)
+    assert all(
+        (t.generated()[0][0] - (t.sent_ns or 0)) == 50_000_000 for t in found.requests if not t.cell.warmup
+    )
 
 
 def test_a_fixed_number_of_warm_up_rounds_is_kept_to(tmp_path):

@@ -130,7 +130,9 @@ def test_a_newer_schema_is_refused_with_the_mend(tmp_path):
         read_run(path)
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"hello\n", b"[1,2]\n", b'{"type":"request"}\n', b"\xff\xfe\x00", b"{}"])
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"hello\n", b"[1,2]\n", b'{"type":"request"}\n', b"\xff\xfe\x00", b"{}"]
+)
 def test_what_is_no_run_file_is_refused(tmp_path, text):
     (tmp_path / "x").write_bytes(text)
     with pytest.raises(InputError, match="not a Phasemeter run file"):
@@ -196,7 +198,9 @@ ns = st.integers(0, 2**60)
 timelines = st.builds(
     Timeline,
     id=st.text(max_size=20),
-    cell=st.builds(Cell, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 500), st.integers(0, 50)),
+    cell=st.builds(
+        Cell, st.integers(1, 10**6), st.integers(1, 10**6), st.integers(1, 500), st.integers(0, 50)
+    ),
     max_tokens=st.integers(1, 10**6),
     outcome=st.sampled_from(Outcome),
     arrived_ns=ns,

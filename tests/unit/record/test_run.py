@@ -13,7 +13,9 @@ from phasemeter.record.run import SCHEMA, Gpu, Header, Machine, Run, differences
 from phasemeter.record.timeline import Timeline
 
 MACHINE = Machine(host="h", os="Linux", cpu="C", cores=2, gpus=(Gpu("A"),), load_1min=0.1)
-ENGINE = EngineInfo("openai", "m", version="1", dtype="bfloat16", url="http://127.0.0.1:1", details={"flag": "x"})
+ENGINE = EngineInfo(
+    "openai", "m", version="1", dtype="bfloat16", url="http://127.0.0.1:1", details={"flag": "x"}
+)
 
 
 def run(run_id: str, **changes: object) -> Run:
@@ -28,7 +30,9 @@ def run(run_id: str, **changes: object) -> Run:
         "planned": 1,
     }
     header = Header(**(fields | changes))
-    line = Timeline(id="1", cell=Cell(64, 4), max_tokens=4, outcome=Outcome.OK, arrived_ns=0, started_ns=0, end_ns=1)
+    line = Timeline(
+        id="1", cell=Cell(64, 4), max_tokens=4, outcome=Outcome.OK, arrived_ns=0, started_ns=0, end_ns=1
+    )
     return Run(header=header, requests=(line,), name=f"{run_id}.jsonl")
 
 

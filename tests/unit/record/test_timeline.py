@@ -37,7 +37,9 @@ def test_a_role_chunk_is_no_token_and_an_empty_one_is():
 
 def test_told_counts_win_over_chunks():
     line = made(
-        Emission(50, EmissionKind.TEXT, "ab", 2), Emission(60, EmissionKind.TEXT, "", 0), Emission(70, EmissionKind.TEXT, "c", 3)
+        Emission(50, EmissionKind.TEXT, "ab", 2),
+        Emission(60, EmissionKind.TEXT, "", 0),
+        Emission(70, EmissionKind.TEXT, "c", 3),
     )
     assert line.generated() == [(50, 2), (70, 3)]
     assert line.counted_tokens() == 5

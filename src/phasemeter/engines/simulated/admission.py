@@ -13,8 +13,8 @@ from phasemeter.engines.simulated.script import Behaviour, Script, ScriptReader,
 class Slots:
     """A limit on the requests served at once; the others wait, first come first served.
 
-    A slot passes on with the stamp at which it became free, not with the time at which somebody noticed: in real
-    time the next request starts when it should have, and lateness does not add up along a queue.
+    A slot passes on with the stamp at which it became free, not with the time at which somebody noticed:
+    in real time the next request starts when it should have, and lateness does not add up along a queue.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -22,7 +22,8 @@ class Slots:
         self._waiting: deque[Place] = deque()
 
     def enter(self, place: Place, now_ns: int) -> None:
-        """Ask for a slot; the place's `begin` is called with the stamp from which it is held, at once if it can."""
+        """Ask for a slot; the place's `begin` is called with the stamp from which it is held, at once if
+        it can."""
         if self._free is None or self._free > 0:
             if self._free is not None:
                 self._free -= 1
@@ -44,7 +45,8 @@ class Slots:
 
 
 class Place:
-    """One request's place: waiting, held or gone. `begin` is called with the stamp from which the slot is held."""
+    """One request's place: waiting, held or gone. `begin` is called with the stamp from which the slot is
+    held."""
 
     def __init__(self, begin: Callable[[int], None]) -> None:
         self._begin = begin
@@ -65,7 +67,8 @@ class Turn(Struct, frozen=True):
 
 
 class Turns:
-    """Numbers the requests and decides what each is told to do: fault under script under the request's own wish."""
+    """Numbers the requests and decides what each is told to do: fault under script under the request's own
+    wish."""
 
     def __init__(self, base: Behaviour, script: Script | None) -> None:
         self._base = base

@@ -1,4 +1,5 @@
-"""What a client asked for: the bodies of OpenAI's completions and chat API, and the errors they are refused with."""
+"""What a client asked for: the bodies of OpenAI's completions and chat API, and the errors they are
+refused with."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ class ApiError(Exception):
 
 
 class Limits(Struct, frozen=True):
-    """What the server serves: model names, tokens that a chat template adds, and the context length if limited."""
+    """What the server serves: model names, tokens that a chat template adds, and the context length if
+    limited."""
 
     models: tuple[str, ...]
     template_tokens: int = 0
@@ -62,8 +64,8 @@ def read_body(path: str, body: bytes, limits: Limits) -> Wanted:
     if limits.max_context_tokens is not None and total > limits.max_context_tokens:
         raise ApiError(
             400,
-            f"This model's maximum context length is {limits.max_context_tokens} tokens. However, you requested "
-            f"{total} tokens ({prompt_tokens} in the prompt, {max_tokens} in the completion).",
+            f"This model's maximum context length is {limits.max_context_tokens} tokens. "
+            f"You asked for {total}: {prompt_tokens} in the prompt and {max_tokens} in the completion.",
             "max_tokens",
         )
     options = _options(table)

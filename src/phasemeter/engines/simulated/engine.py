@@ -1,7 +1,8 @@
 """The simulated engine in process: real requests through the `Engine` seam, in real or in virtual time.
 
-In virtual time (`run_virtual`) every stamp is the scheduled one, to the nanosecond. In real time a stamp is the clock
-when the emission was handed over, as with any engine, and the schedule is absolute, so lateness never adds up.
+In virtual time (`run_virtual`) every stamp is the scheduled one, to the nanosecond. In real time a stamp is
+the clock when the emission was handed over, as with any engine, and the schedule is absolute, so lateness
+never adds up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from phasemeter.engines.simulated.admission import Place, Slots, Turns
-from phasemeter.engines.simulated.plan import Ask, End, Piece, Plan, make_plan, stream
+from phasemeter.engines.simulated.plan import ERROR_MESSAGE, Ask, End, Piece, Plan, make_plan, stream
 from phasemeter.engines.simulated.script import BYTES_ONLY, Behaviour, Script, Status, asked, behaviour_of
 from phasemeter.engines.simulated.truth import Truth, rng_of
 from phasemeter.record.clock import Clock
@@ -43,8 +44,9 @@ class Settled:
 
 
 class SimulatedEngine:
-    """An engine of known truth. `faults` holds for every request, `script` goes over it, `x_simulate` in a request's
-    `extra` over both. `sleep_until(t_ns)` waits until a stamp of `clock`; the default waits on the running loop.
+    """An engine of known truth. `faults` holds for every request, `script` goes over it, `x_simulate` in a
+    request's `extra` over both. `sleep_until(t_ns)` waits until a stamp of `clock`; the default waits on the
+    running loop.
 
     Raises InputError when `faults` or `script` ask for what only bytes can show (`phasemeter simulate` can).
     """
@@ -172,10 +174,6 @@ def _outcome(plan: Plan, behaviour: Behaviour) -> tuple[Outcome, str | None]:
     if behaviour.not_streaming or any(piece.garbage for piece in plan.pieces):
         return Outcome.BAD_RESPONSE, "not a stream of JSON events (simulated)"
     return Outcome.OK, None
-
-
-ERROR_MESSAGE = "the simulated engine failed as scripted"
-"""The message of the error event."""
 
 
 def _emission(piece: Piece, now_ns: int) -> Emission:

@@ -1,4 +1,5 @@
-"""The names that `--fault NAME[:ARG]` takes: one row a fault, with its arguments and one line of explanation."""
+"""The names that `--fault NAME[:ARG]` takes: one row a fault, with its arguments and one line of
+explanation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 for a server that must control every byte: keep-alive, pipelining, Expect, resets.
 
-Own code over asyncio.Protocol and httptools, because a web framework decides itself when bytes leave. One request is
-answered at a time on a connection; what is pipelined behind it waits in order.
+Own code over asyncio.Protocol and httptools, because a web framework decides itself when bytes leave. One
+request is answered at a time on a connection; what is pipelined behind it waits in order.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ class Connection(asyncio.Protocol):
     # for the handler
 
     def write(self, data: bytes) -> bool:
-        """Hand bytes to the socket; False when some are still waiting there, so the client reads too slowly."""
+        """Hand bytes to the socket; False when some are still waiting there, so the client reads too
+        slowly."""
         if self._transport is None or not data:
             return True
         self._transport.write(data)

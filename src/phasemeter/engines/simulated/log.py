@@ -1,7 +1,7 @@
 """What the server sent and when: one line a request, in a ring for `GET /log` and in a file of JSON lines.
 
-All stamps are the server's monotonic clock. On Linux and macOS it is one clock for the whole machine, so a client on
-the same machine may compare its own stamps of `time.monotonic_ns()` with them.
+All stamps are the server's monotonic clock. On Linux and macOS it is one clock for the whole machine, so a
+client on the same machine may compare its own stamps of `time.monotonic_ns()` with them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Entry(Struct, frozen=True):
     outcome         completed, client_aborted, server_stopped, fault:NAME (a fault ended it), or status:CODE
     queue_ns, prefill_ns, decode_ns  the true phases, as planned
     late_max_ns     the largest difference between a write and its plan
-    slow_reader_writes  writes behind which bytes still waited for the client: their stamp is not when they left
+    slow_reader_writes  writes behind which bytes still waited for the client: their stamp is not when they
+                        left
     """
 
     id: str
@@ -57,7 +58,8 @@ class Entry(Struct, frozen=True):
 
 
 class Log:
-    """Keeps the last 4,096 entries and appends every entry to `path`. Raises InputError if that cannot be written."""
+    """Keeps the last 4,096 entries and appends every entry to `path`. Raises InputError if that cannot be
+    written."""
 
     def __init__(self, path: Path | None) -> None:
         self._ring: deque[Entry] = deque(maxlen=_KEPT)

@@ -1,7 +1,8 @@
 """An event loop with timers finer than a millisecond, for a server whose sends must come when they should.
 
-asyncio on epoll and uvloop both round timers to whole milliseconds. Here the wait is made with `select` on the epoll
-descriptor itself, which takes microseconds and any number of sockets; the last part before a timer may be spun.
+asyncio on epoll and uvloop both round timers to whole milliseconds. Here the wait is made with `select` on
+the epoll descriptor itself, which takes microseconds and any number of sockets; the last part before a timer
+may be spun.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""What will be sent for one request, decided whole before the first byte: pieces at absolute offsets, and an end.
+"""What will be sent for one request, decided whole before the first byte: pieces at absolute offsets, and an
+end.
 
-Pure: the server renders a `Plan` into bytes, the engine in process into emissions, so both tell the same truth.
+Pure: the server renders a `Plan` into bytes, the engine in process into emissions, so both tell the same
+truth.
 """
 
 from __future__ import annotations
@@ -18,6 +20,9 @@ from phasemeter.record.engine import EmissionKind
 from phasemeter.record.errors import InputError
 from phasemeter.record.request import Usage
 
+ERROR_MESSAGE = "the simulated engine failed as scripted"
+"""What an error event says."""
+
 
 class Ask(Struct, frozen=True):
     """What a request wants, as far as the plan depends on it."""
@@ -30,7 +35,8 @@ class Ask(Struct, frozen=True):
 
 
 class Piece(Struct, frozen=True):
-    """One event of the stream, due `offset_ns` after the slot was got. `garbage`: an event that is no JSON."""
+    """One event of the stream, due `offset_ns` after the slot was got. `garbage`: an event that is no
+    JSON."""
 
     offset_ns: int
     kind: EmissionKind
@@ -53,7 +59,8 @@ class End(StrEnum):
 class Plan(Struct, frozen=True):
     """Everything one request will do. Durations and offsets are nanoseconds from the slot.
 
-    queue_ns, prefill_ns, decode_ns   the phases of what is sent; decode_ns and prefill_ns are None without a token
+    queue_ns, prefill_ns, decode_ns   the phases of what is sent; decode_ns and prefill_ns are None without a
+                                      token
     n_tokens                          tokens sent, which a fault may make fewer than were asked for
     faults                            names of the faults that act in this request
     """
@@ -97,15 +104,14 @@ def make_plan(truth: Truth, behaviour: Behaviour, ask: Ask, request_number: int,
     pieces += _closing(end, end_ns, behaviour, finish=finish if sent else None, usage=mode != "none")
     if behaviour.finish_with_last and end is End.COMPLETE:
         pieces = _finish_moved(pieces)
-    first_ns = sent[0][0] if sent else None
     queue = queue_ns(truth)
     return Plan(
         pieces=tuple(pieces),
         end=end,
         end_ns=end_ns,
         queue_ns=queue,
-        prefill_ns=None if first_ns is None else first_ns - queue,
-        decode_ns=None if first_ns is None else sent[-1][0] - first_ns,
+        prefill_ns=sent[0][0] - queue if sent else None,
+        decode_ns=sent[-1][0] - sent[0][0] if sent else None,
         n_tokens=sum(tokens for _, tokens in sent),
         usage=usage,
         finish=finish if sent and end is End.COMPLETE else None,
@@ -116,7 +122,8 @@ def make_plan(truth: Truth, behaviour: Behaviour, ask: Ask, request_number: int,
 
 
 def stream(plan: Plan) -> Iterator[Piece]:
-    """The pieces in order, with the keep-alive comments between them; a stream that hangs keeps them coming."""
+    """The pieces in order, with the keep-alive comments between them; a stream that hangs keeps them
+    coming."""
     step = plan.keepalive_ns
     due = step
     for piece in plan.pieces:
@@ -171,11 +178,12 @@ def _cut(chunks: tuple[_Chunk, ...], behaviour: Behaviour) -> tuple[End, int, in
 
 
 def _offset_after(chunks: tuple[_Chunk, ...], kept: int) -> int:
-    """When the chunk behind the first `kept` ones is due; behind the last one, a gap like the last one later."""
+    """When the chunk behind the first `kept` ones is due; behind the last one, a gap like the last one
+    later."""
     if kept < len(chunks):
         return chunks[kept][0]
-    gap = chunks[-1][0] - chunks[-2][0] if len(chunks) > 1 else 0
-    return chunks[-1][0] + gap
+    last_two = [offset for offset, _ in chunks[-2:]]
+    return last_two[-1] + last_two[-1] - last_two[0]
 
 
 def _opening(behaviour: Behaviour, ask: Ask) -> Iterator[Piece]:

@@ -36,7 +36,8 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
 class Behaviour(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Everything that can be scripted; see docs/commands/simulate.md. None: not asked for.
 
-    Where a field counts tokens ("after K tokens"), it acts after the first chunk with which at least K are out.
+    Where a field counts tokens ("after K tokens"), it acts after the first chunk with which at least K are
+    out.
     """
 
     # the truth of this request
@@ -137,7 +138,8 @@ def asked(behaviour: Behaviour) -> dict[str, object]:
 
 
 def truth_for(truth: Truth, behaviour: Behaviour) -> Truth:
-    """The truth of one request: `ttft_ms` and the parts of a prefill replace each other. Raises InputError."""
+    """The truth of one request: `ttft_ms` and the parts of a prefill replace each other. Raises
+    InputError."""
     changes = {name: getattr(behaviour, name) for name in _TRUTH_FIELDS}
     changes = {name: value for name, value in changes.items() if value is not None}
     if not changes:

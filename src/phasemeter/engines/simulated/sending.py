@@ -1,4 +1,5 @@
-"""Sends one answer: every write at its absolute time, stamped right before it, and logged when the answer is over."""
+"""Sends one answer: every write at its absolute time, stamped right before it, and logged when the answer is
+over."""
 
 from __future__ import annotations
 

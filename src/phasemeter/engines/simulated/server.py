@@ -1,4 +1,5 @@
-"""A real server of known truth on loopback: OpenAI's API, scripted behaviour, and a log of what was sent and when."""
+"""A real server of known truth on loopback: OpenAI's API, scripted behaviour, and a log of what was sent and
+when."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from phasemeter.record.clock import Clock, MonotonicClock, anchor
 from phasemeter.record.errors import InputError
 
 BUSY_STREAMS = 8
-"""Up to so many streams at once the loop spins for exact timers; with more, the cores are needed for sending."""
+"""Up to so many streams at once the loop spins for exact timers; with more, the cores are needed for
+sending."""
 
 
 class Settings(Struct, frozen=True):
@@ -183,6 +185,7 @@ class SimulatedServer:
             chunked=request.http11,
             keep_alive=keep_alive,
         )
+
         def over(entry: Entry, free_ns: int) -> None:
             self._sendings.discard(sending)
             self._loaded()

@@ -1,12 +1,15 @@
 """The known truth: when a simulated engine emits each token, as a pure function.
 
-    prefill   ttft_ms, or  prefill_ms + prefill_us_per_token * (P - C) + prefill_ns_per_token_squared * (P^2 - C^2)
-              for P prompt tokens of which C came from a cache; + cold_first_ms on the first request of a shape
-    gap       sum over the tokens of a chunk of  itl_ms + itl_per_context_token_us * (tokens before that token)
+For P prompt tokens of which C came from a cache:
+
+    prefill   ttft_ms, or
+              prefill_ms + prefill_us_per_token * (P - C) + prefill_ns_per_token_squared * (P^2 - C^2);
+              plus cold_first_ms on the first request of a shape
+    gap       sum over the tokens of a chunk of itl_ms + itl_per_context_token_us * (tokens before it)
     queue     the wait for a slot, then queue_ms
 
-`schedule` gives absolute offsets from the moment a request got its slot, in integer nanoseconds: nothing adds up
-rounding or lateness from token to token.
+`schedule` gives absolute offsets from the moment a request got its slot, in integer nanoseconds: nothing adds
+up rounding or lateness from token to token.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ _PARTS = ("queue_ms", "prefill_ms", "prefill_us_per_token", "prefill_ns_per_toke
 
 
 class Jitter(Struct, frozen=True, forbid_unknown_fields=True):
-    """Noise on the prefill and on every gap; give its size as `ms` or as `relative` (a share of what it is put on).
+    """Noise on the prefill and on every gap; give its size as `ms` or as `relative` (a share of what it is
+    put on).
 
     uniform     the size is half the width of the interval
     normal      the size is the standard deviation
@@ -109,7 +113,8 @@ def truth_of(table: Mapping[str, object]) -> Truth:
 
 
 def rng_of(truth: Truth, serial: int) -> Random:
-    """The random numbers of the `serial`-th request (from 0): the same for the same seed, whatever else runs."""
+    """The random numbers of the `serial`-th request (from 0): the same for the same seed, whatever else
+    runs."""
     return Random(f"{truth.seed}/{serial}")
 
 
@@ -119,7 +124,8 @@ def queue_ns(truth: Truth) -> int:
 
 
 def prefill_ns(truth: Truth, request_number: int, prompt_tokens: int, cached_tokens: int = 0) -> int:
-    """The prefill without jitter, nanoseconds. `request_number` counts the requests of the same shape before."""
+    """The prefill without jitter, nanoseconds. `request_number` counts the requests of the same shape
+    before."""
     new = prompt_tokens - cached_tokens
     squares = prompt_tokens**2 - cached_tokens**2
     return _ns(
@@ -138,10 +144,11 @@ def schedule(
     rng: Random,
     cached_tokens: int = 0,
 ) -> tuple[tuple[int, int], ...]:
-    """(offset in ns from the slot, tokens) of every chunk; offsets never go back, tokens add up to `max_tokens`.
+    """(offset in ns from the slot, tokens) of every chunk; offsets never go back, tokens add up to
+    `max_tokens`.
 
-    `request_number` counts the earlier requests of the same shape (0: `cold_first_ms` applies); `rng` gives the
-    jitter. Raises InputError when `max_tokens` is below 1 or more tokens are cached than the prompt has.
+    `request_number` counts the earlier requests of the same shape (0: `cold_first_ms` applies); `rng` gives
+    the jitter. Raises InputError when `max_tokens` is below 1 or more tokens are cached than the prompt has.
     """
     if max_tokens < 1:
         raise InputError("max_tokens", max_tokens, "give a whole number of at least 1")

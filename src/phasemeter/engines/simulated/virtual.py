@@ -1,7 +1,7 @@
 """An event loop whose time is virtual: instead of waiting it moves a ManualClock to the next timer.
 
-A minute of simulated load takes milliseconds, and phases come out exact to the nanosecond. Nothing outside the
-process can take part: sockets, pipes and threads have no virtual time, so they are refused.
+A minute of simulated load takes milliseconds, and phases come out exact to the nanosecond. Nothing outside
+the process can take part: sockets, pipes and threads have no virtual time, so they are refused.
 """
 
 from __future__ import annotations

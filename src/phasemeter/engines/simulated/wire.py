@@ -1,6 +1,8 @@
-"""A plan as bytes: OpenAI's events, framed as HTTP chunks and cut into writes, each with the time at which it is due.
+"""A plan as bytes: OpenAI's events, framed as HTTP chunks and cut into writes, each with the time at which
+it is due.
 
-Rendering is lazy, one write ahead of the wire, so that a burst of requests does not wait for a thousand encodings.
+Rendering is lazy, one write ahead of the wire, so that a burst of requests does not wait for a thousand
+encodings.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from itertools import pairwise
 import msgspec
 from msgspec import Struct, structs
 
-from phasemeter.engines.simulated.plan import End, Piece, Plan, stream
+from phasemeter.engines.simulated.plan import ERROR_MESSAGE, End, Piece, Plan, stream
 from phasemeter.engines.simulated.script import Behaviour
 from phasemeter.record.engine import GENERATED, EmissionKind
 from phasemeter.record.request import Usage
@@ -19,16 +21,15 @@ from phasemeter.record.request import Usage
 PART_GAP_NS = 500_000
 """Between the writes of one event, so that they arrive as separate reads."""
 
-ERROR_TEXT = "the simulated engine failed as scripted"
-
 _encode = msgspec.json.encode
 
 
 class Write(Struct, frozen=True):
-    """Bytes for one call of `write`. `offset_ns` counts from the slot, or from the receipt where `at_receipt` is set.
+    """Bytes for one call of `write`. `offset_ns` counts from the slot, or from the receipt where
+    `at_receipt` is set.
 
-    kind    an `EmissionKind`, "head", "part" (of an event that a later write completes), "body", "end", "reset"
-            (reset the connection instead of writing) or "hang" (stop here)
+    kind    an `EmissionKind`, "head", "part" (of an event that a later write completes), "body", "end",
+            "reset" (reset the connection instead of writing) or "hang" (stop here)
     """
 
     offset_ns: int
@@ -39,7 +40,8 @@ class Write(Struct, frozen=True):
 
 
 class Voice(Struct, frozen=True):
-    """What every event of one answer says of itself. `created_s` is wall time, `chunked` HTTP/1.1's framing."""
+    """What every event of one answer says of itself. `created_s` is wall time, `chunked` HTTP/1.1's
+    framing."""
 
     id: str
     model: str
@@ -52,7 +54,8 @@ class Voice(Struct, frozen=True):
 def answer_writes(plan: Plan, behaviour: Behaviour, voice: Voice, *, streaming: bool) -> Iterator[Write]:
     """Every write of one answer, in order."""
     whole = _streamed(plan, behaviour, voice) if streaming else _at_once(plan, behaviour, voice)
-    return _cut(whole, behaviour)
+    cut = behaviour.split_utf8 or behaviour.split_events or behaviour.slow_drip is not None
+    return _cut(whole, behaviour) if cut else whole
 
 
 def head(status: int, fields: dict[str, str]) -> bytes:
@@ -91,10 +94,13 @@ def _streamed(plan: Plan, behaviour: Behaviour, voice: Voice) -> Iterator[Write]
 def _events(plan: Plan, behaviour: Behaviour, voice: Voice) -> Iterator[Write]:
     line_end = b"\r\n" if behaviour.crlf else b"\n"
     out = 0
+    before, after = _around_text(plan, behaviour, voice)
     for piece in stream(plan):
         out += piece.n_tokens
         if piece.kind is EmissionKind.KEEPALIVE:
             line = b": keep-alive"
+        elif piece.kind is EmissionKind.TEXT and piece.finish is None and not plan.usage_per_chunk:
+            line = b"data: " + before + _encode(piece.text) + after
         else:
             line = b"data: " + _payload(piece, plan, behaviour, voice, out)
         data = line + line_end + line_end
@@ -103,13 +109,21 @@ def _events(plan: Plan, behaviour: Behaviour, voice: Voice) -> Iterator[Write]:
         yield Write(piece.offset_ns, data, piece.kind.value, piece.n_tokens, piece.kind is EmissionKind.ROLE)
 
 
+def _around_text(plan: Plan, behaviour: Behaviour, voice: Voice) -> tuple[bytes, bytes]:
+    """What stands around the text in the event of a text: encoded once an answer, not once a token."""
+    event = _payload(Piece(0, EmissionKind.TEXT), plan, behaviour, voice, 0)
+    key = b'"content":' if voice.chat else b'"text":'
+    before, _, after = event.rpartition(key + b'""')
+    return before + key, after
+
+
 def _payload(piece: Piece, plan: Plan, behaviour: Behaviour, voice: Voice, out: int) -> bytes:
     if piece.garbage:
         return b'{"id": "' + voice.id.encode() + b'", "choices": [{"text": not json'
     if piece.kind is EmissionKind.DONE:
         return b"[DONE]"
     if piece.kind is EmissionKind.ERROR:
-        return error_body(500, ERROR_TEXT, kind="server_error")
+        return error_body(500, ERROR_MESSAGE, kind="server_error")
     event: dict[str, object] = {
         "id": _answer_id(voice),
         "object": "chat.completion.chunk" if voice.chat else "text_completion",
@@ -157,7 +171,7 @@ def _at_once(plan: Plan, behaviour: Behaviour, voice: Voice) -> Iterator[Write]:
         yield Write(plan.end_ns, b"", plan.end.value)
         return
     status = 500 if plan.end is End.ERROR else 200
-    body = error_body(500, ERROR_TEXT) if plan.end is End.ERROR else _document(plan, behaviour, voice)
+    body = error_body(500, ERROR_MESSAGE) if plan.end is End.ERROR else _document(plan, behaviour, voice)
     fields = {
         "content-type": "text/plain" if behaviour.wrong_content_type else "application/json",
         "content-length": str(len(body)),

@@ -35,7 +35,7 @@
     const out = structuredClone(layout);
     out.paper_bgcolor = "rgba(0,0,0,0)";
     out.plot_bgcolor = "rgba(0,0,0,0)";
-    out.font = Object.assign({ family: "inherit", size: 13 }, out.font, { color: ink });
+    out.font = Object.assign({ family: getComputedStyle(document.body).fontFamily, size: 13 }, out.font, { color: ink });
     out.hoverlabel = { bgcolor: card, bordercolor: grid, font: { color: ink }, align: "left" };
     for (const key of Object.keys(out)) {
       if (/^[xy]axis\d*$/.test(key)) {
@@ -96,7 +96,16 @@
   }
 
   for (const select of document.querySelectorAll("select.shape, select.mode")) {
-    select.addEventListener("change", () => { if (select.classList.contains("shape")) showShape(select); all(); });
+    select.addEventListener("change", () => {
+      if (select.classList.contains("shape")) {
+        // every choice of a shape in a run is the same choice
+        for (const other of document.querySelectorAll(`select.shape[data-run="${select.dataset.run}"]`)) {
+          other.value = select.value;
+        }
+        showShape(select);
+      }
+      all();
+    });
   }
   document.querySelectorAll("select.shape").forEach(showShape);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
