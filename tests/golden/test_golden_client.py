@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from golden.golden_client import assert_same_times, gaps_ms, kinds, one, request, text_of, tokens
+from golden.golden_client import (
+    EACH_MS,
+    MEDIAN_MS,
+    assert_same_times,
+    gaps_ms,
+    kinds,
+    one,
+    request,
+    text_of,
+    tokens,
+)
 from golden.oracle import (
     LAST_CHUNK,
     SSE_HEAD,
@@ -39,7 +49,7 @@ def test_role_chunk_then_tokens(loop: str) -> None:
     assert result.outcome is Outcome.OK
     assert result.finish_reason == "length"
     assert len(gaps_ms([t.recv_ns for t in tokens(result)])) == 2
-    assert tokens(result)[0].recv_ns - result.sent_ns > 45e6
+    assert tokens(result)[0].recv_ns >= seen.received_ns + 50e6
     timeline = timeline_of(
         request(), result, arrived_ns=result.connected_ns, started_ns=result.connected_ns, keep_text=True
     )
@@ -253,9 +263,10 @@ def test_one_stall_in_many_gaps_shows_in_both_views() -> None:
     assert_same_times(result, seen, list(range(1, 63)))
     gaps = gaps_ms([e.recv_ns for e in tokens(result)])
     assert len(gaps) == 59
-    assert sum(gap > 150 for gap in gaps) == 1
-    assert 150 < max(gaps) < 300
-    assert sum(gaps) / len(gaps) > 7
+    theirs = gaps_ms([t for t, _ in seen.sent[1:61]])
+    assert max(theirs) > 150
+    assert abs(max(gaps) - max(theirs)) < EACH_MS
+    assert abs(sum(gaps) - sum(theirs)) / len(gaps) < MEDIAN_MS
 
 
 def test_slow_drip() -> None:

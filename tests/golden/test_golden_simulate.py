@@ -552,3 +552,15 @@ def test_a_port_in_use_is_code_2(server):
     )
     assert done.returncode == 2
     assert f"--port: {server.port}: cannot listen" in done.stderr.decode()
+
+
+def test_the_example_calibrates_a_client(server):
+    example = SRC.parent / "examples" / "calibrate_client.py"
+    done = subprocess.run(
+        [sys.executable, str(example), f"http://127.0.0.1:{server.port}"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout.startswith(b"400 chunks: the client stamps ")

@@ -210,7 +210,7 @@ def _tool_text(calls: Raw) -> str:
 
 
 def _told(raw: Raw) -> bool:
-    """Whether a field was there with something in it. Nearly always it was not, and that must cost nothing."""
+    """Whether a field was there with something in it. Nearly always it was not: that must cost nothing."""
     return raw is not _UNSET and bytes(raw) not in _NOTHING
 
 

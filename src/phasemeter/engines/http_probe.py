@@ -27,7 +27,7 @@ from phasemeter.record.request import Cell, Request, Sampling
 _REJECTED = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 _PROBE_IDS = 8
 _PATIENCE_S = 120.0
-"""Longest wait for one answer, where the user's own time-outs are longer: a cold server may have to compile."""
+"""Longest wait for one answer where the user's own time-outs are longer; a cold server may compile first."""
 _TRIES = 3
 _PAUSE_S = 0.3
 _PASSING = frozenset({Outcome.REFUSED, Outcome.RESET})

@@ -246,7 +246,7 @@ def _ask_hub(name: str) -> dict[str, Any]:
     try:
         HfApi().model_info(name, timeout=_HUB_TIMEOUT_S)
     except GatedRepoError:
-        mend = "needs an accepted licence and a token on the hub; accept it there and log in with `hf auth login`"
+        mend = "needs an accepted licence on the hub; accept it there, then log in with `hf auth login`"
         raise InputError("--model", name, mend) from None
     except RepositoryNotFoundError:
         mend = "is not on the hub and is no preset; see `phasemeter models`"
@@ -328,7 +328,7 @@ def _guarded(name: str, load: Callable[[], Any]) -> Any:
             "--model", name, "does not fit into the GPU's free memory; use a smaller model or --device cpu"
         ) from None
     except (
-        OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, AssertionError, ArithmeticError,
-        struct.error, SafetensorError, StrictDataclassError, HfHubHTTPError,
+        OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError, ImportError, AssertionError,
+        ArithmeticError, struct.error, SafetensorError, StrictDataclassError, HfHubHTTPError,
     ) as error:  # fmt: skip
         raise InputError("--model", name, f"transformers cannot load it: {said(error)}") from None

@@ -139,11 +139,13 @@ def _first_is_cold(readings: Sequence[Reading]) -> bool:
 
 
 def _watched(case: Case) -> tuple[list[Reading], str]:
-    """The anchor's requests on the clock that has most of them, else those of the shape measured most."""
-    anchors = [r for r in case.ok if r.timeline.cell.anchor]
+    """The requests of the anchor's shape (on the clock with most of them), else of the commonest shape."""
+    anchors = {shape_key(r.timeline) for r in case.ok if r.timeline.cell.anchor}
     groups: defaultdict[tuple[str, ShapeKey], list[Reading]] = defaultdict(list)
-    for reading in anchors or case.ok:
-        groups[case.origin[reading.timeline.id], shape_key(reading.timeline)].append(reading)
+    for reading in case.ok:
+        key = shape_key(reading.timeline)
+        if not anchors or key in anchors:
+            groups[case.origin[reading.timeline.id], key].append(reading)
     if not groups:
         return [], "nothing"
     most = max(groups.values(), key=len)

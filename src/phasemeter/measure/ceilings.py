@@ -228,8 +228,8 @@ def _by_numpy(device: str, dtypes: tuple[str, ...], clock: Clock, budget_s: floa
     return Ceilings(
         device=f"CPU {cpu_name()}",
         method=(
-            f"numpy {np.__version__}: best of dot and max over {source.nbytes >> 20} MiB (one thread each, so the "
-            "machine's bandwidth may be higher); copy of the same; 2048x2048 matrix product"
+            f"numpy {np.__version__}: best of dot and max over {source.nbytes >> 20} MiB (one thread each, so "
+            "the machine's bandwidth may be higher); copy of the same; 2048x2048 matrix product"
         ),
         read_bandwidth_bytes_per_s=read,
         copy_bandwidth_bytes_per_s=copy,

@@ -27,6 +27,8 @@ def plain(value: float | None) -> str:
 def marked(number: Number) -> str:
     """The value alone, with "~" in front where it is inferred."""
     text = plain(number.value)
+    if number.value is not None and not number.unit and number.value.is_integer():
+        text = f"{number.value:,.0f}"  # a count
     return INFERRED + text if number.mark is Mark.INFERRED and number.value is not None else text
 
 

@@ -21,7 +21,7 @@ def facts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
         ("engine", _engine(summary), False),
         ("machine", _machine(machine), False),
         ("gpu", ", ".join(gpu.name for gpu in machine.gpus), False),
-        ("os", _joined(machine.os, f"Python {machine.python}" if machine.python else None), False),
+        ("os", _joined(machine.os, machine.python), False),
         ("versions", _versions(summary), False),
         ("floors_for", _joined(summary.shape_name, summary.hardware_name), False),
     ]
@@ -34,6 +34,7 @@ def facts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
 def settings_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
     """Everything that was asked for, under the names of the run file; the seed is always shown."""
     settings = {key: value for key, value in summary.header.settings.items() if value is not None}
+    settings = {key: value for key, value in settings.items() if _plain(value)}
     found = [Fact(key if key != "seed" else word(lang, "seed"), _plain(value)) for key, value in settings.items()]
     details = summary.header.engine.details
     return tuple(found + [Fact(f"{word(lang, 'engine')}: {key}", value) for key, value in details.items()])

@@ -61,23 +61,33 @@ def waterfall(shape: ShapeView, lang: str) -> Figure | None:
     values = [segment.number.value or 0.0 for segment in seen]
     total = shape.total.value or 0.0
     texts = [f"{with_unit(s.number)} · {percent(s.share)}" for s in seen] + [f"<b>{with_unit(shape.total)}</b>"]
-    trace: Figure = {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": [_short(value) for value in values] + [_short(total)],
-        "base": [_short(segment.start_ms) for segment in seen] + [0],
-        "marker": {
-            "color": [COLOURS[segment.phase] for segment in seen] + ["#7d8894"],
-            "pattern": _pattern([s.number for s in seen], [COLOURS[s.phase] for s in seen]),
-        },
-        "text": texts,
-        "textposition": "none",
-        "hovertext": [_basis_text(segment, lang) for segment in seen] + [texts[-1]],
-        "hoverinfo": "y+text",
-    }
+    traces: list[Figure] = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [segment.label],
+            "x": [_short(segment.number.value or 0.0)],
+            "base": [_short(segment.start_ms)],
+            "marker": _bar_marker(segment.phase, inferred=segment.number.mark is Mark.INFERRED),
+            "hovertext": [f"{segment.label}: {_basis_text(segment, lang)}"],
+            "hoverinfo": "text",
+        }
+        for segment in seen
+    ]
+    traces.append(
+        {
+            "type": "bar",
+            "orientation": "h",
+            "y": [names[-1]],
+            "x": [_short(total)],
+            "marker": {"color": "#7d8894"},
+            "hovertext": [texts[-1]],
+            "hoverinfo": "text",
+        }
+    )
     layout = _layout(word(lang, "axis_ms"), "", 70 + 36 * len(names))
-    layout |= {"showlegend": False, "yaxis": {"autorange": "reversed", "type": "category"}}
+    layout |= {"showlegend": False, "barmode": "overlay"}
+    layout["yaxis"] = {"autorange": "reversed", "type": "category", "categoryarray": names, "categoryorder": "array"}
     layout["margin"] = _MARGIN | {"l": 110}
     layout["xaxis"] = {"title": {"text": word(lang, "axis_ms")}, "range": [min(0.0, *values), total * 1.28]}
     # a label right of each bar: small phases are too thin to hold one
@@ -94,7 +104,7 @@ def waterfall(shape: ShapeView, lang: str) -> Figure | None:
             names, [s.start_ms for s in seen] + [0.0], [*values, total], texts, strict=True
         )
     ]
-    return {"data": [trace], "layout": layout}
+    return {"data": traces, "layout": layout}
 
 
 def prefill_chart(run: RunView, lang: str) -> Figure | None:
@@ -191,10 +201,7 @@ def _stack(phase: str, label: str, shapes: Sequence[ShapeView], lang: str) -> Fi
         "name": label,
         "y": [shape.short for shape, _ in found],
         "x": [_short(segment.number.value or 0.0) for _, segment in found],
-        "marker": {
-            "color": COLOURS[phase],
-            "pattern": _pattern([s.number for _, s in found], [COLOURS[phase]] * len(found)),
-        },
+        "marker": _bar_marker(phase, inferred=any(s.number.mark is Mark.INFERRED for _, s in found)),
         "hovertext": [f"{shape.short}: {label} {_basis_text(segment, lang)}" for shape, segment in found],
         "hoverinfo": "text",
     }
@@ -204,17 +211,12 @@ def _basis_text(segment: Segment, lang: str) -> str:
     return f"{with_unit(segment.number)} · {percent(segment.share)} · {word(lang, segment.number.mark.value)}"
 
 
-def _pattern(numbers: Sequence[Number], colours: Sequence[str]) -> Figure:
-    """Hatching on what is inferred; the last bar of a waterfall, the total, has none."""
-    shapes = ["/" if number.mark is Mark.INFERRED else "" for number in numbers]
-    return {
-        "shape": [*shapes, ""],
-        "bgcolor": [*colours, "#7d8894"],
-        "fgcolor": "#ffffff",
-        "fgopacity": 0.75,
-        "size": 6,
-        "fillmode": "overlay",
-    }
+def _bar_marker(phase: str, *, inferred: bool) -> Figure:
+    """The phase's colour; hatched where the number is inferred."""
+    colour = COLOURS[phase]
+    if not inferred:
+        return {"color": colour}
+    return {"color": colour, "pattern": {"shape": "/", "bgcolor": colour, "fgcolor": "#ffffff", "size": 6}}
 
 
 def _groups(shapes: Sequence[ShapeView]) -> list[list[ShapeView]]:

@@ -107,7 +107,7 @@ def law_of(lo: float | None, hi: float | None) -> str:
     if lo is None or hi is None:
         return "growth_none"
     if hi - lo > _WIDE:
-        return "growth_wide"
+        return "growth_wide_below" if hi < 2.0 else "growth_wide"
     if lo <= 0.0:
         return "growth_flat"
     if lo <= 2.0 <= hi:

@@ -24,12 +24,12 @@ SENTENCES: dict[str, dict[str, str]] = {
             "the first part was prefill."
         ),
         "prefill_why": (
-            "Its prefill takes {ms} ms, {ratio} its floor of {floor} ms ({ceilings}): {arithmetic} of it is "
+            "Its prefill takes {ms} ms, {ratio} its floor of {floor} ms (ceilings: {ceilings}): {arithmetic} of it is "
             "arithmetic at the ceiling's rate, {traffic} memory traffic, and {host} neither: host work and kernels "
             "below the ceilings."
         ),
         "decode_why": (
-            "A decode step takes {ms} ms, {ratio} its floor of {floor} ms ({ceilings}): {traffic} of it is memory "
+            "A decode step takes {ms} ms, {ratio} its floor of {floor} ms (ceilings: {ceilings}): {traffic} of it is memory "
             "traffic at the ceiling's rate (weights and cache), {arithmetic} arithmetic, {host} host work and kernels "
             "below the ceilings."
         ),
@@ -40,6 +40,10 @@ SENTENCES: dict[str, dict[str, str]] = {
         "no_floor": "There is no floor to compare with: the model's shape or the hardware is not known.",
         "growth_none": "From {low} to {high} tokens {metric} has exponent {e}: too few requests for an interval, undecided.",
         "growth_wide": "From {low} to {high} tokens {metric} has exponent {e} {ci}: the interval is too wide to name a law.",
+        "growth_wide_below": (
+            "From {low} to {high} tokens {metric} has exponent {e} {ci}: the interval is too wide to name a law, but "
+            "it excludes the square law."
+        ),
         "growth_flat": "From {low} to {high} tokens {metric} has exponent {e} {ci}: no growth shown.",
         "growth_sub": (
             "From {low} to {high} tokens {metric} grows with exponent {e} {ci}: less than linear, no square law."
@@ -111,17 +115,18 @@ SENTENCES: dict[str, dict[str, str]] = {
             "到第一个 token {first},decode {decode},其余 {rest};引擎没有说明前一段中 prefill 占多少。"
         ),
         "prefill_why": (
-            "其 prefill 用时 {ms} ms,与下限 {floor} ms({ceilings})之比为 {ratio}:{arithmetic} 是按上限计的算术,"
+            "其 prefill 用时 {ms} ms,与下限 {floor} ms(ceilings: {ceilings})之比为 {ratio}:{arithmetic} 是按上限计的算术,"
             "{traffic} 是访存,{host} 两者都不是:主机工作与未达上限的核函数。"
         ),
         "decode_why": (
-            "每个 decode 步用时 {ms} ms,与下限 {floor} ms({ceilings})之比为 {ratio}:{traffic} 是按上限计的访存"
+            "每个 decode 步用时 {ms} ms,与下限 {floor} ms(ceilings: {ceilings})之比为 {ratio}:{traffic} 是按上限计的访存"
             "(权重与缓存),{arithmetic} 是算术,{host} 是主机工作与未达上限的核函数。"
         ),
         "below_floor": "{phase} 的测量值低于下限,这不可能:用于下限的上限、模型形状或精度与本次运行不符。",
         "no_floor": "没有可比的下限:模型形状或硬件未知。",
         "growth_none": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e}:请求太少,没有区间,无法判定。",
         "growth_wide": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:区间太宽,说不出规律。",
+        "growth_wide_below": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:区间太宽,说不出规律,但排除了平方律。",
         "growth_flat": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:未见增长。",
         "growth_sub": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:低于线性,不是平方律。",
         "growth_linear": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:不是平方律。",

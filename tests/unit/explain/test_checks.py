@@ -116,6 +116,14 @@ def test_client_lag(lag_ms, expected):
     assert verdict("client_lag", *sequence(10), samples=samples) is expected
 
 
+def test_lag_of_the_loop_says_nothing_of_an_engine_in_our_process():
+    samples = (Sample(t_ns=10**9, values={"loop_lag_ns": 40.0 * MS}),)
+    assert (
+        verdict("client_lag", *sequence(10), samples=samples, header=header(engine=EngineInfo("local", "m")))
+        is OK
+    )
+
+
 def test_lag_during_warm_up_does_not_count():
     samples = (Sample(t_ns=-1, values={"loop_lag_ns": 1e9}),)
     assert verdict("client_lag", *sequence(10), samples=samples) is OK

@@ -1,4 +1,4 @@
-"""docs/definitions.md names every phase, latency, cause and check that the code has, and no check that it has not."""
+"""docs/definitions.md names every phase, latency, cause and check of the code, and no other check."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from unit.explain.builders import run, sequence
 
 from phasemeter.explain.attribute import Cause
 from phasemeter.explain.latency import Latency
 from phasemeter.explain.phases import PHASE_NAMES
 from phasemeter.explain.summary import summarise
+from unit.explain.builders import run, sequence
 
 PAGE = Path(__file__).parents[3].joinpath("docs", "definitions.md").read_text("utf-8")
 CHECKS = PAGE.split("## Checks")[1].split("\n## ")[0]
