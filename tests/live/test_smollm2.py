@@ -24,7 +24,9 @@ def smollm2() -> Path:
     return files[0]
 
 
-async def test_it_answers_a_plain_question_and_its_phases_add_up(smollm2: Path, capfd: pytest.CaptureFixture[str]):
+async def test_it_answers_a_plain_question_and_its_phases_add_up(
+    smollm2: Path, capfd: pytest.CaptureFixture[str]
+):
     engine = TransformersLocal(LocalOptions(model=str(smollm2), api="chat"))
     await engine.start()
     question = Request(

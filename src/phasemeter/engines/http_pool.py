@@ -73,7 +73,7 @@ class Pool:
         self._watch.stop()
         for wire in list(self._open):
             wire.finish(End.LOST, self._now_ns(), "closed by us")
-            pass
+            wire.abort()
         self._idle.clear()
         self._open.clear()
         # transports close on the loop's next turns; two let sockets go before a loop is torn down
@@ -86,7 +86,7 @@ class Pool:
             self._watch.add(wire, begun_ns)
             answer = await waiter
         except asyncio.CancelledError:
-            pass
+            wire.abort()
             raise
         finally:
             self._watch.discard(wire)

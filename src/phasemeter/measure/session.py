@@ -20,13 +20,16 @@ from phasemeter.measure.requests import RequestMaker
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.measure.warmup import find_text_lengths, warm_up
 from phasemeter.record.clock import Clock, cpu_ns
-from phasemeter.record.engine import Engine, Outcome
+from phasemeter.record.engine import Engine, Insider, Outcome
 from phasemeter.record.errors import EngineError
 from phasemeter.record.event import Observer
 from phasemeter.record.file import RunWriter
 from phasemeter.record.request import Cell, Request
 from phasemeter.record.run import Footer, Header, Sample
 from phasemeter.record.timeline import Timeline
+
+_LAST_WORDS_S = 0.3
+"""How long an engine gets to tell of its last requests."""
 
 DEAD_AFTER = 8
 """So many failed connections in a row, and the engine is taken for dead."""
@@ -87,6 +90,9 @@ class Session:
         for i, visit in enumerate(plan):
             self._tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
             await self._visit(visit.cell, list(self._maker.several(visit.cell, visit.requests)))
+        if isinstance(self._engine, Insider):
+            await asyncio.sleep(_LAST_WORDS_S)
+            self._write_seen()
         self._tell(None, 0.0)
 
     async def _visit(self, cell: Cell, requests: list[Request]) -> list[Timeline]:
@@ -119,9 +125,15 @@ class Session:
             "client_cpu_ratio": (cpu_ns() - started_cpu_ns) / took_ns,
         }
         self._writer.write(Sample(t_ns=ended_ns, values=values | reading(self._probes)))
+        self._write_seen()
         if not cell.warmup:
             self._seconds.setdefault(_key(cell), []).append(took_ns / 1e9)
         return seen
+
+    def _write_seen(self) -> None:
+        if isinstance(self._engine, Insider):
+            for line in self._engine.seen():
+                self._writer.write(line)
 
     def _count(self, timeline: Timeline) -> None:
         self._unreached = self._unreached + 1 if timeline.outcome is Outcome.CONNECT_FAILED else 0

@@ -7,8 +7,9 @@ in `settle`, when no request is being timed (decision 003).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -55,12 +56,14 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     queue_ns    accepted by the engine until first scheduled
     prefill_ns  first scheduled until first token
     decode_ns   first token until last token
+    e2e_ns      accepted by the server's front end until finished there, where the engine tells it
     """
 
     source: str
     queue_ns: int | None = None
     prefill_ns: int | None = None
     decode_ns: int | None = None
+    e2e_ns: int | None = None
     cached_tokens: int | None = None
     preemptions: int | None = None
     n_tokens: int | None = None
@@ -115,6 +118,31 @@ class Result(Struct, frozen=True):
     reused_connection: bool | None = None
 
 
+class SeenRequest(Struct, frozen=True, omit_defaults=True, tag="engine_report"):
+    """What an engine said of one request by another way than its stream (a plugin's file, a log), joined by id when a
+    run is read. `index` tells the sequences of one request apart (n > 1); `engine_ns` is when it finished, on the
+    engine's own clock: to place it among `EngineStep`s, never to compare with a stamp of ours."""
+
+    request: str
+    report: EngineReport
+    index: int = 0
+    engine_ns: int | None = None
+
+
+class EngineStep(Struct, frozen=True, omit_defaults=True, tag="engine_step"):
+    """One step of a batching engine, as it told. `engine_ns` is its end on the engine's own clock. Absent is None."""
+
+    engine_ns: int
+    duration_ns: int | None = None
+    prefill_requests: int | None = None
+    prefill_tokens: int | None = None
+    decode_requests: int | None = None
+    decode_tokens: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage_ratio: float | None = None
+
+
 class Reply(Protocol):
     """A stream that has ended but may not have been parsed yet."""
 
@@ -163,4 +191,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free everything. Safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Insider(Protocol):
+    """An engine that also tells what it saw inside, some time after the stream has ended."""
+
+    def seen(self) -> Sequence[SeenRequest | EngineStep]:
+        """What has become known since the last call; quick, never blocks."""
         ...

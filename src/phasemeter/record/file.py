@@ -1,7 +1,7 @@
 """Run files: append-only JSONL, one line a thing, readable after a kill at any byte.
 
-Line types by their `type` field: `header` (first line), `request`, `sample`, `footer` (last, if the run ended by
-itself). The schema version stands in the header; a reader refuses a newer one and must keep reading every older one.
+Line types by their `type` field: `header` (first line), `request`, `engine_report` and `engine_step` (what the engine
+saw inside, joined by request id on reading), `sample`, `footer` (last, if the run ended by itself). The schema version stands in the header; a reader refuses a newer one and must keep reading every older one.
 
 Schema history:
     1   first version
@@ -20,11 +20,13 @@ from types import TracebackType
 
 import msgspec
 
+from phasemeter.record.engine import EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
+from phasemeter.record.join import joined
 from phasemeter.record.run import SCHEMA, Footer, Header, Run, Sample
 from phasemeter.record.timeline import Timeline
 
-Line = Header | Timeline | Sample | Footer
+Line = Header | Timeline | Sample | Footer | SeenRequest | EngineStep
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -115,6 +117,8 @@ def read_run(path: Path) -> Run:
     header = _header(path, next(lines, None))
     requests: list[Timeline] = []
     samples: list[Sample] = []
+    seen: list[SeenRequest] = []
+    steps: list[EngineStep] = []
     footer: Footer | None = None
     damaged: list[int] = []
     cut = False
@@ -139,14 +143,20 @@ def read_run(path: Path) -> Run:
                     requests.append(line)
             case Sample():
                 samples.append(line)
+            case SeenRequest():
+                seen.append(line)
+            case EngineStep():
+                steps.append(line)
             case Footer():
                 footer = line
             case Header():
                 damaged.append(number)
     return Run(
         header=header,
-        requests=tuple(requests),
+        requests=joined(requests, seen),
         samples=tuple(samples),
+        seen=tuple(seen),
+        steps=tuple(steps),
         footer=footer,
         cut=cut,
         damaged=tuple(damaged),

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from phasemeter.record.clock import Anchor
-from phasemeter.record.engine import EngineInfo
+from phasemeter.record.engine import EngineInfo, EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
 from phasemeter.record.timeline import Timeline
 
@@ -90,6 +90,8 @@ class Run(Struct, frozen=True):
     header: Header
     requests: tuple[Timeline, ...]
     samples: tuple[Sample, ...] = ()
+    seen: tuple[SeenRequest, ...] = ()
+    steps: tuple[EngineStep, ...] = ()
     footer: Footer | None = None
     cut: bool = False
     damaged: tuple[int, ...] = ()
@@ -167,6 +169,10 @@ def merge(runs: Sequence[Run]) -> Run:
         header=header,
         requests=requests,
         samples=tuple(sample for run in runs for sample in run.samples),
+        seen=tuple(
+            replace(line, request=f"{run.header.run_id}/{line.request}") for run in runs for line in run.seen
+        ),
+        steps=(),  # steps of two runs lie on two clocks
         footer=first.footer,
         cut=any(run.cut for run in runs),
         damaged=tuple(line for run in runs for line in run.damaged),

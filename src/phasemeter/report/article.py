@@ -1,8 +1,8 @@
 """The article's numbers for ERNIE-4.5-0.3B beside what this run measured, and both beside their floors.
 
-The article ("ERNIE-4.5-0.3B-PT: prefill and decode", on an A100-40GB with vLLM 0.3.3) gives prefill twice, as a list
-by length and in a table with TPOT. Its milliseconds belong to another machine: what may be compared is how they grow
-and how far they are from the floor of the machine they are said to come from.
+The article ("ERNIE-4.5-0.3B-PT: prefill and decode", on an A100-40GB with vLLM 0.3.3) gives prefill twice,
+as a list by length and in a table with TPOT. Its milliseconds belong to another machine: what may be
+compared is how they grow and how far they are from the floor of the machine they are said to come from.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ TABLE_MS = ((64, 128, 18.0, 4.4), (128, 256, 46.0, 4.9), (256, 512, 185.0, 5.3))
 
 
 class Place(Struct, frozen=True):
-    """What the article's rows are held against: the model, the named machine, this machine (None if unknown)."""
+    """What the article's rows are held against: the model, the named machine, this machine (None if
+    unknown)."""
 
     shape: ModelShape
     named: Hardware
@@ -42,7 +43,8 @@ class Place(Struct, frozen=True):
 
 
 def is_articles_model(summary: Summary) -> bool:
-    """Whether the run is of the model that the article writes about (by name; its 21B sibling is another model)."""
+    """Whether the run is of the model that the article writes about (by name; its 21B sibling is another
+    model)."""
     names = (summary.shape_name or "", summary.header.engine.model)
     return any(MODEL in name.lower() for name in names)
 
@@ -59,13 +61,17 @@ def article_of(summary: Summary, lang: str) -> ArticleView | None:
 def article_rows(summary: Summary, place: Place, lang: str) -> tuple[ArticleRow, ...]:
     """One row a claim: the list's prefills, then the table's prefills and times per token."""
     shapes = [shape for shape in summary.shapes if shape.key.concurrency == 1 and shape.ok > 0]
-    rows = [_prefill_row("article_prefill_list", n, None, ms, shapes, place, lang) for n, ms in LIST_PREFILL_MS]
+    rows = [
+        _prefill_row("article_prefill_list", n, None, ms, shapes, place, lang) for n, ms in LIST_PREFILL_MS
+    ]
     rows += [_prefill_row("article_prefill", n, out, ms, shapes, place, lang) for n, out, ms, _ in TABLE_MS]
     rows += [_tpot_row(n, out, ms, shapes, place, lang) for n, out, _, ms in TABLE_MS]
     return tuple(rows)
 
 
-def moved_tpot_ms(measured_ms: float, context: int, to_context: int, kv_bytes: float, bandwidth: float) -> float:
+def moved_tpot_ms(
+    measured_ms: float, context: int, to_context: int, kv_bytes: float, bandwidth: float
+) -> float:
     """TPOT at another context: measured + (to_context - context) x KV bytes of a token / bandwidth (bytes/s).
 
     Only the cache's traffic changes with context; the weights, the host and the launches stay. An inference.
@@ -74,7 +80,13 @@ def moved_tpot_ms(measured_ms: float, context: int, to_context: int, kv_bytes: f
 
 
 def _prefill_row(
-    key: str, tokens: int, output: int | None, claimed_ms: float, shapes: Sequence[ShapeSummary], place: Place, lang: str
+    key: str,
+    tokens: int,
+    output: int | None,
+    claimed_ms: float,
+    shapes: Sequence[ShapeSummary],
+    place: Place,
+    lang: str,
 ) -> ArticleRow:
     same = [shape for shape in shapes if shape.key.input_tokens == tokens]
     best = max(same, key=lambda shape: (shape.key.output_tokens == output, shape.ok), default=None)
@@ -114,9 +126,7 @@ def _tpot_seen(tokens: int, output: int, shapes: Sequence[ShapeSummary], roof: R
     near = min(seen, key=lambda s: (abs(s.key.input_tokens - tokens), -s.key.output_tokens))
     at = median(near.latency.tpot_ms)
     move = _mover(roof, near.key.input_tokens + near.key.output_tokens // 2, tokens + output // 2)
-    return Number(
-        move(at.value), mark=Mark.INFERRED, lo=move(at.lo), hi=move(at.hi), n=at.n
-    )
+    return Number(move(at.value), mark=Mark.INFERRED, lo=move(at.lo), hi=move(at.hi), n=at.n)
 
 
 class _Move(Struct, frozen=True):
@@ -126,7 +136,11 @@ class _Move(Struct, frozen=True):
     bandwidth: float
 
     def __call__(self, ms: float | None) -> float | None:
-        return None if ms is None else moved_tpot_ms(ms, self.context, self.to_context, self.kv_bytes, self.bandwidth)
+        return (
+            None
+            if ms is None
+            else moved_tpot_ms(ms, self.context, self.to_context, self.kv_bytes, self.bandwidth)
+        )
 
 
 def _mover(roof: Roof, context: int, to_context: int) -> _Move:

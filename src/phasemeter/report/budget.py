@@ -15,7 +15,11 @@ SPLIT = ("late", "connect", "front_end", "queue", "prefill", "decode", "tail")
 UNSPLIT = ("late", "connect", "first", "decode", "tail")
 
 _MARKS = {Basis.OBSERVED: Mark.OBSERVED, Basis.INFERRED: Mark.INFERRED}
-_BOUND_WORDS = {Cause.ARITHMETIC: "bound_arithmetic", Cause.TRAFFIC: "bound_traffic", Cause.HOST: "bound_host"}
+_BOUND_WORDS = {
+    Cause.ARITHMETIC: "bound_arithmetic",
+    Cause.TRAFFIC: "bound_traffic",
+    Cause.HOST: "bound_host",
+}
 
 
 def median(dist: Dist | None, mark: Mark = Mark.OBSERVED) -> Number:
@@ -37,8 +41,8 @@ def phase_mean(phase: PhaseDist | None) -> Number:
 
 
 def is_split(phases: PhaseDists) -> bool:
-    """Whether every request that has a first token also has the engine's prefill: only then the means of the parts
-    add up to the mean of the whole."""
+    """Whether every request that has a first token also has the engine's prefill: only then the means of the
+    parts add up to the mean of the whole."""
     whole, prefill, front = phases.first, phases.prefill, phases.front_end
     if whole is None or prefill is None or front is None:
         return False
@@ -70,7 +74,8 @@ def segments_of(phases: PhaseDists, lang: str) -> tuple[tuple[Segment, ...], Num
 
 
 def attributed_of(attribution: Sequence[Attribution], lang: str) -> tuple[Attributed, ...]:
-    """Prefill (or an unsplit first) and decode, split by cause; other phases are one cause each and left out."""
+    """Prefill (or an unsplit first) and decode, split by cause; other phases are one cause each and left
+    out."""
     found: list[Attributed] = []
     for entry in attribution:
         if entry.phase not in ("prefill", "first", "decode"):

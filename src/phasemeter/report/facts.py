@@ -10,18 +10,23 @@ from phasemeter.report.words import say, word
 
 
 def facts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
-    """Machine, model, engine and versions; weights that are random are loud. What is not known is left out."""
+    """Machine, model, engine and versions; weights that are random are loud. What is not known is left
+    out."""
     header = summary.header
     engine, machine = header.engine, header.machine
     weights = engine.weights or ""
     pairs: list[tuple[str, str, bool]] = [
-        ("model", _joined(engine.model, summary.shape_name if summary.shape_name != engine.model else None), False),
+        (
+            "model",
+            _joined(engine.model, summary.shape_name if summary.shape_name != engine.model else None),
+            False,
+        ),
         ("weights", weights, "random" in weights.lower()),
         ("dtype", _joined(engine.dtype, engine.device), False),
         ("engine", _engine(summary), False),
         ("machine", _machine(machine), False),
         ("gpu", ", ".join(gpu.name for gpu in machine.gpus), False),
-        ("os", _joined(machine.os, machine.python), False),
+        ("os", _joined(machine.os, _python(machine.python)), False),
         ("versions", _versions(summary), False),
         ("floors_for", _joined(summary.shape_name, summary.hardware_name), False),
     ]
@@ -35,7 +40,9 @@ def settings_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
     """Everything that was asked for, under the names of the run file; the seed is always shown."""
     settings = {key: value for key, value in summary.header.settings.items() if value is not None}
     settings = {key: value for key, value in settings.items() if _plain(value)}
-    found = [Fact(key if key != "seed" else word(lang, "seed"), _plain(value)) for key, value in settings.items()]
+    found = [
+        Fact(key if key != "seed" else word(lang, "seed"), _plain(value)) for key, value in settings.items()
+    ]
     details = summary.header.engine.details
     return tuple(found + [Fact(f"{word(lang, 'engine')}: {key}", value) for key, value in details.items()])
 
@@ -62,7 +69,9 @@ def counts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
         found.append(Fact(word(lang, "throughput"), rate))
     if conc.seen_max is not None:
         asked = plain(None) if conc.asked is None else str(conc.asked)
-        found.append(Fact(word(lang, "concurrency"), say(lang, "concurrency", asked=asked, seen=conc.seen_max)))
+        found.append(
+            Fact(word(lang, "concurrency"), say(lang, "concurrency", asked=asked, seen=conc.seen_max))
+        )
     counted = word(lang, f"counted_{summary.tokens_counted}")
     found.append(Fact(word(lang, "tokens_counted"), counted, loud=summary.tokens_counted == "chunk"))
     return tuple(found)
@@ -82,12 +91,18 @@ def engine_of(summary: Summary) -> str:
 
 def _engine(summary: Summary) -> str:
     engine = summary.header.engine
-    return _joined(engine.kind if not engine.version else f"{engine.kind} {engine.version}", engine.url, engine.api)
+    return _joined(
+        engine.kind if not engine.version else f"{engine.kind} {engine.version}", engine.url, engine.api
+    )
 
 
 def _machine(machine: Machine) -> str:
     memory = f"{machine.memory_bytes / 2**30:.0f} GiB" if machine.memory_bytes is not None else None
     return _joined(machine.host, machine.cpu, f"{machine.cores} cores", memory)
+
+
+def _python(version: str) -> str:
+    return f"Python {version}" if version[:1].isdigit() else version
 
 
 def _versions(summary: Summary) -> str:

@@ -1,4 +1,4 @@
-"""A view as one HTML file that works offline: style, script, data and Plotly itself are inside, nothing is fetched."""
+"""A view as one HTML file that works offline: style, script, data and Plotly are inside it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from phasemeter.report.words import word
 
 
 def write_html(view: View, path: Path) -> None:
-    """Write the page. Raises InputError where plotly is not installed; OSError where `path` cannot be written."""
+    """Write the page. Raises InputError where plotly is not installed; OSError where `path` cannot be
+    written."""
     page = html_page(view)
     path.write_text(page, encoding="utf-8")
 
@@ -39,11 +40,13 @@ def _page(view: View, plotly: str) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
     # the page may load nothing at all; a browser holds it to that
     yield (
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; style-src \'unsafe-inline\'; '
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'; img-src data: blob:; font-src data:\">\n"
     )
     yield '<link rel="icon" href="data:,">\n'
-    yield f"<title>{escape(models)} · {escape(view.title)}</title>\n<style>\n{_template('page.css')}</style>\n</head>\n"
+    yield f"<title>{escape(models)} · {escape(view.title)}</title>\n"
+    yield f"<style>\n{_template('page.css')}</style>\n</head>\n"
     yield f"<body>\n{page_body(view)}\n"
     yield f'<script type="application/json" id="charts">{_json(charts)}</script>\n'
     yield f'<script type="application/json" id="chart-words">{_json(chart_words)}</script>\n'
@@ -71,5 +74,3 @@ def _packed_plotly() -> str:
         ) from None
     source: str = get_plotlyjs()
     return base64.b64encode(gzip.compress(source.encode(), compresslevel=9, mtime=0)).decode("ascii")
-
-

@@ -1,4 +1,4 @@
-"""The table of all numbers: every distribution with mean, p50, p90 and p99, each marked by how it is known."""
+"""The table of all numbers: distributions with mean, p50, p90 and p99, each marked by how it is known."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ def _floor_lines(section: str, floor: FloorCheck | None, source: str, lang: str)
         ("mbu", None if floor.mbu_decode is None else floor.mbu_decode * 100, "%", Mark.OBSERVED),
     ]
     return [
-        Line(section, f"{word(lang, key)} ({source})", _single(value, unit, mark)) for key, value, unit, mark in pairs
+        Line(section, f"{word(lang, key)} ({source})", _single(value, unit, mark))
+        for key, value, unit, mark in pairs
     ]
 
 

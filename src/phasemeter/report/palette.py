@@ -1,7 +1,8 @@
-"""One colour a phase, everywhere: Okabe and Ito's palette, told apart by colour-blind readers, on light and dark.
+"""One colour a phase, everywhere: Okabe and Ito's palette, told apart by colour-blind readers, on light and
+dark.
 
-Sources: M. Okabe and K. Ito, "Color Universal Design" (2008). Each phase also has a letter-like fill for terminals
-without colour; inferred phases are hatched, so colour never carries a meaning alone.
+Sources: M. Okabe and K. Ito, "Color Universal Design" (2008). Each phase also has a letter-like fill for
+terminals without colour; inferred phases are hatched, so colour never carries a meaning alone.
 """
 
 from __future__ import annotations

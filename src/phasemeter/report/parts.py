@@ -55,7 +55,8 @@ class CheckLine(Struct, frozen=True):
 
 
 class Segment(Struct, frozen=True):
-    """One phase in the budget of a shape: its mean, where it starts in the bar, and its share of the whole."""
+    """One phase in the budget of a shape: its mean, where it starts in the bar, and its share of the
+    whole."""
 
     phase: str
     label: str
@@ -74,7 +75,8 @@ class Part(Struct, frozen=True):
 
 
 class Attributed(Struct, frozen=True):
-    """A phase's time split into arithmetic, memory traffic and the rest, with the sentence that says what binds."""
+    """A phase's time split into arithmetic, memory traffic and the rest, with the sentence that says what
+    binds."""
 
     phase: str
     label: str
@@ -92,7 +94,8 @@ class Histogram(Struct, frozen=True):
 
 
 class Row(Struct, frozen=True):
-    """One request in the timeline: per phase (name, start, duration, mark), milliseconds from its own arrival."""
+    """One request in the timeline: per phase (name, start, duration, mark), milliseconds from its own
+    arrival."""
 
     name: str
     outcome: str

@@ -1,4 +1,4 @@
-"""Where the time goes, in a few sentences computed from the numbers; nothing is said that they do not show."""
+"""Where the time goes, in a few sentences computed from the numbers, saying no more than they show."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def cold_of(cold: ColdStart, lang: str) -> Cold | None:
 def closing_of(
     summary: Summary, shapes: Sequence[ShapeView], growth: Sequence[Growth], lang: str
 ) -> tuple[str, ...]:
-    """Three to five sentences: where the time of the slowest single request goes, what binds prefill and decode, and
-    how prefill grows."""
+    """Three to five sentences: where the time of the slowest single request goes, what binds prefill and
+    decode, and how prefill grows."""
     seen = [shape for shape in shapes if shape.total.value is not None and shape.n > 0]
     if not seen:
         return (say(lang, "run_empty"),)
@@ -146,9 +146,21 @@ def _why(shape: ShapeView, summary: Summary, lang: str) -> list[str]:
         if entry.below_floor:
             found.append(say(lang, "below_floor", phase=entry.label))
         elif entry.phase == "prefill":
-            found.append(_reason("prefill_why", shape.prefill, shape.prefill_ratio, shape.prefill_floor, entry, ceilings, lang))
+            found.append(
+                _reason(
+                    "prefill_why",
+                    shape.prefill,
+                    shape.prefill_ratio,
+                    shape.prefill_floor,
+                    entry,
+                    ceilings,
+                    lang,
+                )
+            )
         elif entry.phase == "decode":
-            found.append(_reason("decode_why", shape.tpot, shape.tpot_ratio, shape.tpot_floor, entry, ceilings, lang))
+            found.append(
+                _reason("decode_why", shape.tpot, shape.tpot_ratio, shape.tpot_floor, entry, ceilings, lang)
+            )
     return found
 
 

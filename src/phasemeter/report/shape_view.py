@@ -27,16 +27,20 @@ ROWS = 500
 _ROWS_ALL = 3000
 
 
-def shape_view(shape: ShapeSummary, readings: Sequence[Reading], origin_ns: int, rows: int, lang: str) -> ShapeView:
-    """Everything shown of one shape. `readings` are its requests, warm-up included; `origin_ns` the first arrival of
-    the run; `rows` how many requests are drawn at most."""
+def shape_view(
+    shape: ShapeSummary, readings: Sequence[Reading], origin_ns: int, rows: int, lang: str
+) -> ShapeView:
+    """Everything shown of one shape. `readings` are its requests, warm-up included; `origin_ns` the first
+    arrival of the run; `rows` how many requests are drawn at most."""
     key, floor = shape.key, shape.floor
     seen, data = shape.floor_measured, shape.floor_datasheet
     segments, total = segments_of(shape.phases, lang)
     measured = [r for r in readings if not r.timeline.cell.warmup and r.timeline.outcome is Outcome.OK]
     drawn = sorted(readings, key=lambda r: r.timeline.arrived_ns)
     return ShapeView(
-        label=say(lang, "shape", input=key.input_tokens, output=key.output_tokens, concurrency=key.concurrency),
+        label=say(
+            lang, "shape", input=key.input_tokens, output=key.output_tokens, concurrency=key.concurrency
+        ),
         short=_short(key, lang),
         input_tokens=key.input_tokens,
         output_tokens=key.output_tokens,
@@ -79,8 +83,8 @@ def key_of(reading: Reading) -> ShapeKey:
 
 
 def histogram(values_ms: Sequence[float], bins: int = BINS) -> Histogram | None:
-    """Counts in bins of equal ratio between the smallest and the largest positive value; gaps of zero (pieces that
-    came together) count in the first bin. None where there is no positive value."""
+    """Counts in bins of equal ratio between the smallest and the largest positive value; gaps of zero
+    (pieces that came together) count in the first bin. None where there is no positive value."""
     positive = [value for value in values_ms if value > 0]
     if not positive:
         return None
@@ -100,7 +104,11 @@ def _short(key: ShapeKey, lang: str) -> str:
     if key.concurrency == 1:
         return say(lang, "shape_short", input=key.input_tokens, output=key.output_tokens)
     return say(
-        lang, "shape_short_conc", input=key.input_tokens, output=key.output_tokens, concurrency=key.concurrency
+        lang,
+        "shape_short_conc",
+        input=key.input_tokens,
+        output=key.output_tokens,
+        concurrency=key.concurrency,
     )
 
 

@@ -32,13 +32,16 @@ _SIGNS = {"ok": "✓", "warn": "!", "invalid": "✗"}
 
 
 def render_terminal(view: View, console: Console) -> None:
-    """Print every run of the view. No line is longer than the console is wide; without colours nothing is lost."""
+    """Print every run of the view. No line is longer than the console is wide; without colours nothing is
+    lost."""
     if console.is_terminal:
         _print(view, console)
         return
     with console.capture() as capture:
         _print(view, console)
-    text = "\n".join(line.rstrip() for line in capture.get().splitlines())  # no trailing blanks in a file or pipe
+    text = "\n".join(
+        line.rstrip() for line in capture.get().splitlines()
+    )  # no trailing blanks in a file or pipe
     console.file.write(text + "\n")
 
 
@@ -141,9 +144,23 @@ def _shape_table(shapes: Sequence[ShapeView], lang: str, width: int) -> Table:
 
 def _wide_shapes(shapes: Sequence[ShapeView], lang: str) -> Table:
     table = _table()
-    keys = ("input", "output", "conc", "n", "ttft", "prefill_ms", "floor", "ratio", "tpot_ms", "floor", "ratio")
+    keys = (
+        "input",
+        "output",
+        "conc",
+        "n",
+        "ttft",
+        "prefill_ms",
+        "floor",
+        "ratio",
+        "tpot_ms",
+        "floor",
+        "ratio",
+    )
     for key in keys:
-        table.add_column(word(lang, key), justify="right", no_wrap=True, style="dim" if key == "floor" else "")
+        table.add_column(
+            word(lang, key), justify="right", no_wrap=True, style="dim" if key == "floor" else ""
+        )
     table.add_column(word(lang, "bound"), overflow="fold")
     for shape in shapes:
         cells = [f"{shape.input_tokens:,}", f"{shape.output_tokens:,}", str(shape.concurrency), str(shape.n)]
@@ -161,11 +178,17 @@ def _narrow_shapes(shapes: Sequence[ShapeView], lang: str) -> Table:
     for shape in shapes:
         bounds = {entry.phase: entry.bound for entry in shape.attributed}
         ttft = [with_interval(shape.ttft)]
-        ttft += ["", "", ""] if shape.split else _against_floor(shape.prefill_floor, shape.prefill_ratio, bounds.get("first"))
+        ttft += (
+            ["", "", ""]
+            if shape.split
+            else _against_floor(shape.prefill_floor, shape.prefill_ratio, bounds.get("first"))
+        )
         table.add_row(*map(Text, [shape.short, str(shape.n), word(lang, "ttft"), *ttft]))
         if shape.split:
             floor = _against_floor(shape.prefill_floor, shape.prefill_ratio, bounds.get("prefill"))
-            table.add_row(*map(Text, ["", "", word(lang, "prefill_ms"), with_interval(shape.prefill), *floor]))
+            table.add_row(
+                *map(Text, ["", "", word(lang, "prefill_ms"), with_interval(shape.prefill), *floor])
+            )
         floor = _against_floor(shape.tpot_floor, shape.tpot_ratio, bounds.get("decode"))
         table.add_row(*map(Text, ["", "", word(lang, "tpot_ms"), with_interval(shape.tpot), *floor]))
     return table
@@ -222,7 +245,8 @@ def _bar(segments: Sequence[Segment], longest_ms: float, room: int) -> Text:
 
 
 def _phase_table(shapes: Sequence[ShapeView], lang: str) -> Table:
-    """Phases down, shapes across: mean and share; the fill in front of each phase is the legend of the bars."""
+    """Phases down, shapes across: mean and share; the fill in front of each phase is the legend of the
+    bars."""
     names: dict[str, str] = {}
     for shape in shapes:
         names |= {segment.phase: segment.label for segment in shape.segments}

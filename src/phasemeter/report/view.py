@@ -22,9 +22,9 @@ __all__ = ["RunView", "View", "view_of"]
 
 
 def view_of(runs: Sequence[tuple[Run, Summary]], lang: str = "en") -> View:
-    """The view of one or several runs, in "en" or "zh". Several are shown one after the other and never merged; where
-    they differ in machine, model, engine or settings a warning names the fields. Raises InputError for no run or an
-    unknown language."""
+    """The view of one or several runs, in "en" or "zh". Several are shown one after the other and never
+    merged; where they differ in machine, model, engine or settings a warning names the fields. Raises
+    InputError for no run or an unknown language."""
     check_lang(lang)
     if not runs:
         raise InputError("runs", "none", "give at least one run file")

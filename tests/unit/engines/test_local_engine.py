@@ -49,7 +49,9 @@ def ask(ids=PROMPT, n=6, **sampling) -> Request:
 
 @pytest.fixture
 async def engine():
-    options = LocalOptions(model="tiny", config=TINY, dtype="float32", device="cpu", threads=1, clock=CountingClock())
+    options = LocalOptions(
+        model="tiny", config=TINY, dtype="float32", device="cpu", threads=1, clock=CountingClock()
+    )
     local = TransformersLocal(options)
     await local.start()
     yield local
@@ -86,7 +88,9 @@ async def test_it_says_what_it_runs(engine):
 async def test_one_prefill_then_one_forward_a_token(engine):
     model = engine._loaded.model
     seen, scored = [], []
-    model.register_forward_pre_hook(lambda _m, _a, kw: seen.append(tuple(kw["input_ids"].shape)), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda _m, _a, kw: seen.append(tuple(kw["input_ids"].shape)), with_kwargs=True
+    )
     model.lm_head.register_forward_pre_hook(lambda _m, args: scored.append(args[0].shape[1]))
     result = (await engine.generate(ask(n=4))).settle()
     assert seen == [(1, len(PROMPT)), (1, 1), (1, 1), (1, 1)]
@@ -138,9 +142,7 @@ async def test_end_of_text_stops_unless_ignored(engine):
     free = await tokens(engine, ask(n=8))
     stop = free[2]
     first = free.index(stop)
-    engine._loaded = engine._stepper._loaded = structs.replace(
-        engine._loaded, eos_ids=frozenset({stop})
-    )
+    engine._loaded = engine._stepper._loaded = structs.replace(engine._loaded, eos_ids=frozenset({stop}))
     stopped = (await engine.generate(ask(n=8, ignore_eos=False))).settle()
     assert stopped.finish_reason == "stop"
     assert len(stopped.emissions) == first + 1

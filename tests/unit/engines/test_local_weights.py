@@ -70,7 +70,11 @@ def test_buffers_that_no_weight_file_holds_are_right(kind):
         "bos_token_id": 1, "eos_token_id": 2,
     }  # fmt: skip
     if kind in ("gpt2", "bloom"):
-        small = {k: v for k, v in small.items() if k not in ("intermediate_size", "num_key_value_heads", "head_dim")}
+        small = {
+            k: v
+            for k, v in small.items()
+            if k not in ("intermediate_size", "num_key_value_heads", "head_dim")
+        }
     if kind == "mamba":
         small |= {"intermediate_size": 128, "state_size": 8}
     config = local_weights.hf_config(small, kind)
@@ -89,7 +93,9 @@ def folder(tmp_path, config=TINY):
 
 
 async def started(**options):
-    engine = TransformersLocal(LocalOptions(**({"dtype": "float32", "device": "cpu", "threads": 1} | options)))
+    engine = TransformersLocal(
+        LocalOptions(**({"dtype": "float32", "device": "cpu", "threads": 1} | options))
+    )
     try:
         await engine.start()
     except InputError:
@@ -171,7 +177,9 @@ def test_a_hub_that_is_away_leaves_the_local_cache(monkeypatch, cached, raised):
         raise OSError("no route")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", away)
-    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *_: "config.json" if cached else None)
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda *_: "config.json" if cached else None
+    )
     if raised:
         with pytest.raises(InputError, match="hub cannot be asked"):
             local_weights._locate("org/model")
@@ -225,7 +233,9 @@ def test_auto_dtype_on_a_cpu_follows_its_units(monkeypatch, units, expected):
     assert local_weights.resolve_dtype("auto", CPU) is expected
 
 
-@pytest.mark.parametrize(("major", "expected"), [(9, torch.bfloat16), (8, torch.bfloat16), (7, torch.float16)])
+@pytest.mark.parametrize(
+    ("major", "expected"), [(9, torch.bfloat16), (8, torch.bfloat16), (7, torch.float16)]
+)
 def test_auto_dtype_on_a_gpu_follows_its_generation(monkeypatch, major, expected):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (major, 0))
     assert local_weights.resolve_dtype("auto", torch.device("cuda", 0)) is expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import pytest
 
@@ -89,16 +90,20 @@ async def test_a_slow_reader_shows_in_the_log():
     server = await start_server(
         Truth(ttft_ms=0, itl_ms=0), Settings(faults=parse_faults(["close_connection"]))
     )
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
-    writer.write(raw({"prompt": "a", "max_tokens": 60_000, "stream": True}))
-    await asyncio.sleep(0.5)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", server.port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=1024)
+    writer.write(raw({"prompt": "a", "max_tokens": 30_000, "stream": True}))
+    while not server.log.entries():  # the server hands everything over and logs it before we read
+        await asyncio.sleep(0.05)
     while await reader.read(1 << 20):
         pass
     writer.close()
     await writer.wait_closed()
     await server.close()
     (entry,) = server.log.entries()
-    assert entry.sent_tokens == 60_000
+    assert entry.sent_tokens == 30_000
     assert entry.slow_reader_writes > 0
 
 

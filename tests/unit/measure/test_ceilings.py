@@ -65,7 +65,9 @@ def test_numpy_measures_where_torch_is_absent(small, monkeypatch):
         ceilings.measure_ceilings("cuda", ["float32"], MonotonicClock(), 0.05)
 
 
-@pytest.mark.parametrize(("device", "dtype", "budget_s"), [("cpu", "float33", 1), ("tpu", "float32", 1), ("cpu", "float32", 0)])
+@pytest.mark.parametrize(
+    ("device", "dtype", "budget_s"), [("cpu", "float33", 1), ("tpu", "float32", 1), ("cpu", "float32", 0)]
+)
 def test_bad_input_is_one_line(device, dtype, budget_s):
     pytest.importorskip("torch")
     with pytest.raises(InputError) as caught:

@@ -1,4 +1,4 @@
-"""Runs made by hand: every phase of every request is chosen here, so a view's numbers can be checked exactly."""
+"""Runs made by hand: every phase is chosen here, so a view's numbers can be checked exactly."""
 
 from __future__ import annotations
 
@@ -125,16 +125,21 @@ def run(
     head: Header | None = None,
     failed: int = 0,
 ) -> Run:
-    """Interleaved repeats of every shape; prefill is linear in length with a constant part, the noise is seeded."""
+    """Interleaved repeats of every shape; prefill is linear in length with a constant part, the noise is
+    seeded."""
     rng = random.Random(3)
     at_ms, requests = 0.0, []
     cells = [(n, c) for c in concurrency for n in lengths]
     for block in range(-1, repeats):
         for n, c in cells:
-            cell = Cell(input_tokens=n, output_tokens=output, concurrency=c, block=max(block, 0), warmup=block < 0)
+            cell = Cell(
+                input_tokens=n, output_tokens=output, concurrency=c, block=max(block, 0), warmup=block < 0
+            )
             for slot in range(c):
                 noise = 1 + rng.uniform(-0.02, 0.02)
-                prefill = (180 + prefill_per_token * n) * noise * (1.8 if block < 0 else 1.0) * (1 + 0.1 * slot)
+                prefill = (
+                    (180 + prefill_per_token * n) * noise * (1.8 if block < 0 else 1.0) * (1 + 0.1 * slot)
+                )
                 gap = (155 + 0.004 * n) * noise * (1 + 0.15 * (c - 1))
                 made = timeline(
                     f"b{block}-{n}-{c}-{slot}", cell, at_ms=at_ms, prefill=prefill, gap=gap, report=report,
@@ -143,9 +148,13 @@ def run(
                 requests.append(made)
             at_ms = max(r.end_ns for r in requests) / MS + 1.0
     cell = Cell(input_tokens=lengths[0], output_tokens=output, block=0)
-    for i in range(failed):
-        requests.append(timeline(f"failed-{i}", cell, at_ms=at_ms + i, outcome=Outcome.HTTP_ERROR))
+    requests += [
+        timeline(f"failed-{i}", cell, at_ms=at_ms + i, outcome=Outcome.HTTP_ERROR) for i in range(failed)
+    ]
     at = max((r.end_ns for r in requests), default=0)
     return Run(
-        header=head or header(), requests=tuple(requests), footer=Footer(end_ns=at, client_cpu_ns=10**9), name="run.jsonl"
+        header=head or header(),
+        requests=tuple(requests),
+        footer=Footer(end_ns=at, client_cpu_ns=10**9),
+        name="run.jsonl",
     )

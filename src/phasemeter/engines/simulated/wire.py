@@ -18,7 +18,7 @@ from phasemeter.engines.simulated.script import Behaviour
 from phasemeter.record.engine import GENERATED, EmissionKind
 from phasemeter.record.request import Usage
 
-PART_GAP_NS = 500_000
+PART_GAP_NS = 1_000_000
 """Between the writes of one event, so that they arrive as separate reads."""
 
 _encode = msgspec.json.encode

@@ -1,0 +1,55 @@
+"""Join what the engine said of a request, by whatever way, into one report: better sources first, gaps filled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec.structs import asdict, replace
+
+from phasemeter.record.engine import EngineReport, SeenRequest
+from phasemeter.record.timeline import Timeline
+
+
+def joined(timelines: Sequence[Timeline], seen: Iterable[SeenRequest]) -> tuple[Timeline, ...]:
+    """Timelines with the report of what was `seen` of them; a report that came in the stream fills what is missing."""
+    by_request: defaultdict[str, list[SeenRequest]] = defaultdict(list)
+    for line in seen:
+        by_request[line.request].append(line)
+    if not by_request:
+        return tuple(timelines)
+    return tuple(
+        replace(timeline, report=_filled(one_report(by_request[timeline.id]), timeline.report))
+        if timeline.id in by_request
+        else timeline
+        for timeline in timelines
+    )
+
+
+def one_report(lines: Sequence[SeenRequest]) -> EngineReport:
+    """The report of a request, also of one with several sequences (n > 1): the prompt waited and was computed once
+    (the least queue and prefill), decoding ended with the last sequence, tokens add up."""
+    reports = [line.report for line in sorted(lines, key=lambda line: line.index)]
+    if len(reports) == 1:
+        return reports[0]
+    return replace(
+        reports[0],
+        queue_ns=_over(min, [r.queue_ns for r in reports]),
+        prefill_ns=_over(min, [r.prefill_ns for r in reports]),
+        decode_ns=_over(max, [r.decode_ns for r in reports]),
+        e2e_ns=_over(max, [r.e2e_ns for r in reports]),
+        preemptions=_over(sum, [r.preemptions for r in reports]),
+        n_tokens=_over(sum, [r.n_tokens for r in reports]),
+    )
+
+
+def _over(function: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return function(known) if known else None
+
+
+def _filled(best: EngineReport, other: EngineReport | None) -> EngineReport:
+    if other is None:
+        return best
+    missing = {name: value for name, value in asdict(other).items() if getattr(best, name) is None}
+    return replace(best, **missing)
