@@ -3,17 +3,17 @@
     python benchmarks/client_cost.py            run all (under 3 minutes), write benchmarks/results/
     python benchmarks/client_cost.py --quick    a few seconds, prints only
 
-Three processes: a server that sends on an absolute schedule and logs each send, one client at a time, and
-this one, which only starts them and compares the client's stamps with the server's log (both read the system's
-monotonic clock). The clients take turns within each round, in alternating order, both on uvloop.
+Three processes: a server that sends on an absolute schedule and logs each send, one client at a time,
+and this one, which only starts them and compares the client's stamps with the server's log (both read the
+system's monotonic clock). The clients take turns within each round, in alternating order, both on uvloop.
 
     CPU a token  CPU of the client process over the measured window (user, system, parsing) per token
     TTFT error   |client's (first token - sent) - server's (first token sent - request received)|
     ITL error    |client's gap - server's gap|, over every gap
     lag          client's stamp - the server's stamp right after its write, over every token
 
-`sent` is what each client can know: ours stamps the write; the aiohttp client stamps before `session.post`, as
-usual benchmark clients do, so a connection that has to be made first is in its TTFT.
+`sent` is what each client can know: ours stamps the write; the aiohttp client stamps before `session.post`,
+as usual benchmark clients do, so a connection that has to be made first is in its TTFT.
 """
 
 from __future__ import annotations
@@ -352,7 +352,7 @@ def markdown(found: dict) -> str:
         f"- Machine: {machine['cpu']}, {machine['cores']} cores, {machine['os']}, Python {machine['python']};"
         f" {versions}; load average before the run {machine['load_1min_before']}",
         f"- Streams: {settings['tokens']} tokens, TTFT {settings['ttft_ms']:g} ms, a token every"
-        f" {settings['itl_ms']:g} ms; {settings['rounds']} interleaved rounds, {settings['each']} streams each",
+        f" {settings['itl_ms']:g} ms; {settings['rounds']} rounds of {settings['each']} streams each",
         "",
         "| concurrency | client | CPU a token (of it parsing) | TTFT error p50 / p99 | ITL error p50 / p99 "
         "| lag p50 / p99 | server late p99 |",

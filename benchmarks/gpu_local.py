@@ -1,9 +1,9 @@
-"""Measure this machine's ceilings and one preset's prefill and decode through the local engine; write a run file.
+"""Measure this machine's ceilings and one preset's prefill and decode in the local engine; write a run file.
 
     PYTHONPATH=src python benchmarks/gpu_local.py --out runs/gpu --device cuda
 
-Within four minutes on a data-centre GPU: ceilings of three number formats, then ERNIE-4.5-0.3B with random bfloat16
-weights at five shapes, repeats interleaved. The table is printed, the run and the ceilings are files in the folder.
+Within four minutes on a data-centre GPU: ceilings of three number formats, then ERNIE-4.5-0.3B with random
+bfloat16 weights at five shapes, repeats interleaved. A table is printed; run and ceilings are files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from phasemeter.measure.nvml import sample_gpu
 from phasemeter.measure.plan import Grid, check_grid
 from phasemeter.measure.session import header_planned, measure
 from phasemeter.record.clock import MonotonicClock, anchor, wall_text
-from phasemeter.record.errors import PhasemeterError
+from phasemeter.record.errors import InputError, PhasemeterError
 from phasemeter.record.file import read_run
 from phasemeter.record.run import SCHEMA, Header, Run
 from phasemeter.roofline.floor import decode_floor, prefill_floor
@@ -60,6 +60,9 @@ def progress(text: str) -> None:
 
 
 async def run(options: argparse.Namespace) -> Run:
+    out = options.out / "run.jsonl"
+    if out.exists():
+        raise InputError("--out", str(out), "exists already; name a new folder")
     clock = MonotonicClock()
     start_ns = clock.now_ns()
     ceilings = measure_ceilings(
@@ -107,7 +110,6 @@ async def run(options: argparse.Namespace) -> Run:
             planned=header_planned(grid),
         )
         probes = (partial(sample_gpu, 0),) if gpu else ()
-        out = options.out / "run.jsonl"
         await measure(engine, grid, clock, out, header, probes=probes)
     finally:
         await engine.close()

@@ -3,66 +3,31 @@ claims."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
 from golden.reader import Answer, Client, request_bytes
-
-MS = 1_000_000
-SRC = Path(__file__).resolve().parents[2] / "src"
-START = "from phasemeter.cli.simulate import command; command()"
-COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
-NOISE_NS = 40 * MS
-"""How late things may come on a busy machine (the median, and the one stamp that a test looks at). What must be
-exact is checked without it: the plan, the order, and that nothing comes before its time."""
-
-
-class Server:
-    def __init__(self, *flags: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", START, "--json", *flags],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"PYTHONPATH": str(SRC), "PATH": "/usr/bin:/bin"},
-        )
-        assert self.process.stdout is not None
-        first = self.process.stdout.readline()
-        assert first, self.process.communicate()
-        told = json.loads(first)
-        assert told["url"] == f"http://127.0.0.1:{told['port']}/v1"
-        assert told["pid"] == self.process.pid
-        self.port = told["port"]
-
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=20)
-        return self.process.returncode, err.decode()
-
-    def log(self) -> list[dict]:
-        client = Client(self.port)
-        body = client.get("/log").body
-        client.close()
-        return [json.loads(line) for line in body.splitlines()]
-
-    def entry(self, name: str, wait_s: float = 3.0) -> dict:
-        until = time.monotonic() + wait_s
-        while True:
-            found = [line for line in self.log() if line["id"] == name]
-            if found or time.monotonic() > until:
-                assert len(found) == 1, (name, found)
-                return found[0]
-            time.sleep(0.02)
+from golden.simulate_process import (
+    CHAT,
+    COMPLETIONS,
+    MS,
+    NOISE_NS,
+    SRC,
+    START,
+    Server,
+    ask,
+    check_log,
+    check_stamps,
+    sends,
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,70 +37,6 @@ def server():
     code, err = server.stop()
     assert code == 0, err
     assert "Traceback" not in err
-
-
-_serial = iter(range(10_000))
-
-
-def ask(
-    server: Server,
-    path: str = COMPLETIONS,
-    *,
-    timeout_s: float = 10.0,
-    max_tokens: int = 6,
-    ask_usage: bool = True,
-    **simulate: object,
-) -> tuple[Answer, dict]:
-    """One streamed request on a connection of its own, and the server's log of it."""
-    name = f"golden-{next(_serial)}"
-    body: dict[str, object] = {
-        "model": "simulated",
-        "max_tokens": max_tokens,
-        "stream": True,
-        "x_simulate": simulate,
-    }
-    body |= (
-        {"prompt": [1, 2, 3, 4]}
-        if path == COMPLETIONS
-        else {"messages": [{"role": "user", "content": "grüß"}]}
-    )
-    if ask_usage:
-        body["stream_options"] = {"include_usage": True}
-    client = Client(server.port)
-    answer = client.post(path, body, {"X-Request-Id": name}, timeout_s)
-    client.close()
-    return answer, server.entry(name)
-
-
-def sends(entry: dict, *kinds: str) -> list[tuple[int, int, int]]:
-    """(planned offset, stamp, tokens) of the log's writes of these kinds."""
-    rows = zip(entry["kinds"], entry["planned_ns"], entry["sent_ns"], entry["tokens"], strict=True)
-    return [(planned, sent, tokens) for kind, planned, sent, tokens in rows if kind in kinds]
-
-
-def check_log(entry: dict) -> None:
-    """Nothing is sent before its time, nothing out of order, and lateness stays small."""
-    late = [s - entry["received_ns"] - p for p, s in zip(entry["planned_ns"], entry["sent_ns"], strict=True)]
-    assert min(late) >= 0
-    assert max(late) == entry["late_max_ns"]
-    assert entry["sent_ns"] == sorted(entry["sent_ns"])
-    assert entry["planned_ns"] == sorted(entry["planned_ns"])
-    assert statistics.median(late) < NOISE_NS
-    assert sum(entry["tokens"]) == entry["sent_tokens"]
-
-
-def check_stamps(answer: Answer, entry: dict, *kinds: str) -> None:
-    """Every piece was received after it was sent, and soon."""
-    sent = sends(entry, *kinds)
-    received = answer.content()
-    assert len(received) == len(sent)
-    delays = [r - s for (r, _), (_, s, _) in zip(received, sent, strict=True)]
-    assert min(delays) >= 0
-    assert statistics.median(delays) < NOISE_NS
-    gaps = [b - a for (a, _), (b, _) in itertools.pairwise(received)]
-    sent_gaps = [b - a for (_, a, _), (_, b, _) in itertools.pairwise(sent)]
-    if gaps:
-        assert statistics.median(abs(g - s) for g, s in zip(gaps, sent_gaps, strict=True)) < NOISE_NS
 
 
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
@@ -148,7 +49,6 @@ def test_ttft_and_every_gap_are_the_schedule(server, path):
     received = [t for t, _ in answer.content()]
     assert received[0] - entry["received_ns"] >= 30 * MS
     assert received[0] - answer.sent_ns < 30 * MS + NOISE_NS
-    assert received[20] - received[0] > 200 * MS - NOISE_NS
     assert answer.done()
     assert answer.usages() == [
         {
@@ -245,123 +145,6 @@ def test_jitter_is_seeded_and_logged(server):
     check_log(first)
 
 
-@pytest.mark.parametrize("flag", ["split_utf8", "split_events", "slow_drip", "coalesce", "crlf"])
-def test_cut_bytes_add_up_to_the_same_text(server, flag):
-    value = 0.05 if flag == "slow_drip" else True
-    plain, _ = ask(server, CHAT, max_tokens=40, itl_ms=4)
-    answer, entry = ask(server, CHAT, max_tokens=40, itl_ms=4, **{flag: value})
-    assert answer.ended == "complete"
-    assert answer.done()
-    assert sum(entry["tokens"]) == 40
-    if flag == "split_utf8":
-        assert len(answer.text()) == 40
-        assert all(ord(character) > 0x2E7F for character in answer.text())
-        assert any(_cut_in_character(data) for _, data in answer.reads)
-    else:
-        assert answer.text() == plain.text()
-    if flag == "crlf":
-        assert b"\n\n" not in answer.body
-        assert answer.body.count(b"\r\n\r\n") == len(answer.events)
-    if flag == "coalesce":
-        assert [n for _, _, n in sends(entry, "text")] == [2] * 20
-    if flag == "split_events":
-        assert entry["kinds"].count("part") >= 2 * len(answer.events)
-    if flag == "slow_drip":
-        assert entry["kinds"].count("part") > len(answer.body) - len(answer.events)
-        assert len(answer.reads) > 2 * len(answer.events)
-
-
-def _cut_in_character(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
-
-
-def test_keepalive_comments_come_on_their_own_schedule(server):
-    answer, entry = ask(server, keepalive_comments=12)
-    assert [p for p, _, _ in sends(entry, "keepalive")] == [12 * MS * k for k in range(1, 7)]
-    assert sum(event.comment for event in answer.events) == 6
-    assert len(answer.content()) == 6
-
-
-def test_stall_delays_everything_behind_it(server):
-    answer, entry = ask(server, stall={"after": 2, "ms": 80})
-    assert [p // MS for p, _, _ in sends(entry, "text")] == [30, 40, 130, 140, 150, 160]
-    times = [t for t, _ in answer.content()]
-    assert max(b - a for a, b in itertools.pairwise(times)) == times[2] - times[1]
-    check_stamps(answer, entry, "text")
-
-
-@pytest.mark.parametrize(("fault", "tokens"), [({"hang_before_first": True}, 0), ({"hang_after": 3}, 3)])
-def test_a_hang_lasts_until_the_client_goes(server, fault, tokens):
-    answer, entry = ask(server, timeout_s=0.4, **fault)
-    assert (answer.status, answer.ended, len(answer.content())) == (200, "timeout", tokens)
-    assert (entry["outcome"], entry["sent_tokens"]) == ("client_aborted", tokens)
-    assert entry["faults"] == [next(iter(fault))]
-    assert entry["end_ns"] - entry["received_ns"] >= 390 * MS
-
-
-def test_reset_mid_stream(server):
-    answer, entry = ask(server, reset_after=3)
-    assert answer.ended == "reset"
-    assert len(answer.content()) == 3
-    assert entry["outcome"] == "fault:reset_after"
-    assert sends(entry, "reset")[0][0] == 60 * MS
-
-
-def test_truncation_ends_in_order_but_unfinished(server):
-    answer, entry = ask(server, truncate_after=2)
-    assert (answer.ended, answer.done(), len(answer.content())) == ("complete", False, 2)
-    assert entry["outcome"] == "fault:truncate_after"
-    assert '"finish_reason":"' not in "".join(e.data for e in answer.events)
-
-
-def test_an_error_event_inside_a_200(server):
-    answer, entry = ask(server, error_event_after=3)
-    assert answer.status == 200
-    assert [e.json()["error"]["code"] for e in answer.events if '"error"' in e.data] == [500]
-    assert (answer.done(), len(answer.content()), entry["outcome"]) == (True, 3, "fault:error_event_after")
-
-
-def test_garbage_is_one_event_and_the_stream_goes_on(server):
-    answer, entry = ask(server, garbage_json=2)
-    bad = [e for e in answer.events if e.data.startswith("{") and "not json" in e.data]
-    assert len(bad) == 1
-    with pytest.raises(ValueError, match="Expecting"):
-        bad[0].json()
-    assert (len(answer.content()), entry["outcome"]) == (6, "fault:garbage_json")
-
-
-def test_empty_stream_and_missing_done(server):
-    answer, entry = ask(server, empty_stream=True)
-    assert (answer.status, answer.content(), answer.done(), entry["sent_tokens"]) == (200, [], True, 0)
-    answer, _ = ask(server, no_done=True)
-    assert (answer.ended, answer.done(), len(answer.content())) == ("complete", False, 6)
-
-
-@pytest.mark.parametrize("code", [429, 500, 503])
-@pytest.mark.parametrize("wait", [None, 2])
-def test_error_statuses(server, code, wait):
-    answer, entry = ask(server, status={"code": code} | ({} if wait is None else {"retry_after_s": wait}))
-    assert answer.status == code
-    assert answer.headers.get("retry-after") == (None if wait is None else "2")
-    error = json.loads(answer.body)["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert entry["outcome"] == f"status:{code}"
-
-
-def test_answers_that_are_no_event_stream(server):
-    answer, entry = ask(server, not_streaming=True)
-    assert answer.headers["content-type"] == "application/json"
-    assert json.loads(answer.body)["usage"]["completion_tokens"] == 6
-    assert entry["outcome"] == "fault:not_streaming"
-    answer, _ = ask(server, wrong_content_type=True)
-    assert answer.headers["content-type"].startswith("text/plain")
-    assert len(answer.content()) == 6
-
-
 def test_close_connection_and_keep_alive(server):
     client = Client(server.port)
     body = {"prompt": "ab", "max_tokens": 2, "stream": True}
@@ -375,11 +158,12 @@ def test_close_connection_and_keep_alive(server):
 
 def test_not_streaming_request(server):
     client = Client(server.port)
-    answer = client.post(CHAT, {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3})
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
+    answer = client.post(CHAT, body, {"X-Request-Id": "at-once"})
     told = json.loads(answer.body)
     assert told["choices"][0]["message"]["content"] == "time flows from"
     assert told["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
-    assert answer.reads[0][0] - answer.sent_ns > 45 * MS
+    assert answer.reads[0][0] - server.entry("at-once")["received_ns"] >= 50 * MS
     client.close()
 
 
@@ -467,7 +251,7 @@ def test_a_client_abort_frees_its_slot_and_is_logged():
     held, waited = server.entry("holder"), server.entry("waiting")
     assert held["outcome"] == "client_aborted"
     assert 0 < held["sent_tokens"] == held["kinds"].count("text") < 500
-    assert waited["start_ns"] >= held["end_ns"] - 5 * MS
+    assert held["sent_ns"][-1] < waited["start_ns"] <= held["end_ns"]
     assert waited["queue_ns"] == waited["start_ns"] - waited["received_ns"] > 100 * MS
     assert len(answer.content()) == 2
     assert server.stop(signal.SIGINT)[0] == 0

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from phasemeter.engines.cpu import usable_cores
 from phasemeter.measure.environment import cpu_name, memory_bytes
 from phasemeter.record.clock import Clock
@@ -62,6 +64,31 @@ def measure_ceilings(
             return _by_torch(place, wanted, clock, budget_s)
     finally:
         torch.set_num_threads(before)
+
+
+def better(a: Ceilings, b: Ceilings) -> Ceilings:
+    """The higher rates and the lower launch cost of two measurements of one device; `a` names it.
+
+    Neighbours on a shared machine can only lower what is measured: of two measurements, before and after a
+    run, the better is the ceiling. Raises InputError when the devices differ.
+    """
+    if (a.device, a.threads) != (b.device, b.threads):
+        raise InputError("ceilings", f"{a.device} and {b.device}", "only one device's ceilings can be joined")
+    names = dict.fromkeys([*a.gemm_flops_per_s, *b.gemm_flops_per_s])
+    return structs.replace(
+        a,
+        read_bandwidth_bytes_per_s=_most(a.read_bandwidth_bytes_per_s, b.read_bandwidth_bytes_per_s),
+        copy_bandwidth_bytes_per_s=_most(a.copy_bandwidth_bytes_per_s, b.copy_bandwidth_bytes_per_s),
+        gemm_flops_per_s={
+            name: max(rates[name] for rates in (a.gemm_flops_per_s, b.gemm_flops_per_s) if name in rates)
+            for name in names
+        },
+        launch_ns=min((x for x in (a.launch_ns, b.launch_ns) if x is not None), default=None),
+    )
+
+
+def _most(a: float | None, b: float | None) -> float | None:
+    return max((x for x in (a, b) if x is not None), default=None)
 
 
 def _by_torch(device: torch.device, dtypes: tuple[str, ...], clock: Clock, budget_s: float) -> Ceilings:
@@ -167,8 +194,8 @@ def _launch_ns(device: torch.device, clock: Clock, wait: Callable[[], None]) -> 
 
 
 def _best_timer(clock: Clock, wait: Callable[[], None]) -> _Timer:
-    """A function that times a kernel: one untimed call, then repeats until its share of time is over; best in
-    seconds."""
+    """A function that times a kernel: one call that does not count, then repeats until its share of time is
+    over; the best, in seconds."""
 
     def once_ns(kernel: Callable[[], object]) -> int:
         start_ns = clock.now_ns()
@@ -228,7 +255,7 @@ def _by_numpy(device: str, dtypes: tuple[str, ...], clock: Clock, budget_s: floa
     return Ceilings(
         device=f"CPU {cpu_name()}",
         method=(
-            f"numpy {np.__version__}: best of dot and max over {source.nbytes >> 20} MiB (one thread each, so "
+            f"numpy {np.__version__}: best of dot and max over {source.nbytes >> 20} MiB (one thread each: "
             "the machine's bandwidth may be higher); copy of the same; 2048x2048 matrix product"
         ),
         read_bandwidth_bytes_per_s=read,

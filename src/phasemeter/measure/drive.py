@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Iterator
 
 from phasemeter.measure.observe import TimelineSink
 from phasemeter.record.clock import Clock
-from phasemeter.record.engine import Engine, Outcome, Reply, Result
+from phasemeter.record.engine import Engine, Outcome, Reply, Result, Settled
 from phasemeter.record.event import Event, Kind, Observer
 from phasemeter.record.request import Request
 from phasemeter.record.timeline import timeline_of
@@ -37,17 +37,6 @@ class _Ended:
         self.arrived_ns = arrived_ns
         self.started_ns = started_ns
         self.in_flight = in_flight
-
-
-class Settled:
-    """A reply that has nothing left to parse."""
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def settle(self) -> Result:
-        """The result it was made with."""
-        return self._result
 
 
 async def closed_loop(

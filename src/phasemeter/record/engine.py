@@ -151,6 +151,17 @@ class Reply(Protocol):
         ...
 
 
+class Settled:
+    """A reply that has nothing left to parse."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def settle(self) -> Result:
+        """The result it was made with."""
+        return self._result
+
+
 class EngineInfo(Struct, frozen=True, omit_defaults=True):
     """What the engine says of itself; goes into the run's header. None where it is not known."""
 

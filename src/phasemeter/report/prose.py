@@ -84,7 +84,7 @@ def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
         metric += say(lang, "at_load", concurrency=entry.concurrency)
     sentence = say(
         lang,
-        law_of(lo, hi),
+        law_of(lo, hi, square=entry.metric != "tpot"),
         low=plain_count(entry.from_tokens),
         high=plain_count(entry.to_tokens),
         metric=metric,
@@ -102,12 +102,13 @@ def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
     )
 
 
-def law_of(lo: float | None, hi: float | None) -> str:
-    """The sentence that an interval of exponents allows; the whole interval must agree with it."""
+def law_of(lo: float | None, hi: float | None, *, square: bool = True) -> str:
+    """The sentence that an interval of exponents allows; the whole interval must agree with it. `square`:
+    whether the square law is worth a word (nobody claims it of TPOT)."""
     if lo is None or hi is None:
         return "growth_none"
     if hi - lo > _WIDE:
-        return "growth_wide_below" if hi < 2.0 else "growth_wide"
+        return "growth_wide_below" if square and hi < 2.0 else "growth_wide"
     if lo <= 0.0:
         return "growth_flat"
     if lo <= 2.0 <= hi:

@@ -115,81 +115,83 @@ SENTENCES: dict[str, dict[str, str]] = {
         "picture_sub": "{machine} · {engine}",
     },
     "zh": {
-        "shape": "输入 {input},输出 {output},并发 {concurrency}",
+        "shape": "输入 {input}，输出 {output}，并发 {concurrency}",
         "shape_short": "{input} → {output}",
         "shape_short_conc": "{input} → {output} ×{concurrency}",
-        "planned": "成功 {ok},失败 {failed},计划 {planned},预热 {warmup}(不计入数字)",
-        "unplanned": "成功 {ok},失败 {failed},预热 {warmup}(不计入数字)",
-        "throughput": "{tokens} token/s,{requests} 请求/s",
-        "concurrency": "要求 {asked},最多见到 {seen}",
-        "ceiling": "{source}:{peak},{bandwidth},{hardware}",
-        "run_invalid": "检查判定本次运行无效({checks}):以下只是描述,不可依赖。",
-        "run_empty": "本次运行没有成功的请求,无从解释:请看检查。",
+        "planned": "成功 {ok}，失败 {failed}，计划 {planned}，预热 {warmup}（不计入数字）",
+        "unplanned": "成功 {ok}，失败 {failed}，预热 {warmup}（不计入数字）",
+        "throughput": "{tokens} token/s，{requests} 请求/s",
+        "concurrency": "要求 {asked}，最多见到 {seen}",
+        "ceiling": "{source}：{peak}，{bandwidth}，{hardware}",
+        "run_invalid": "检查判定本次运行无效（{checks}）：以下只是描述，不可依赖。",
+        "run_empty": "本次运行没有成功的请求，无从解释：请看检查。",
         "where_split": (
-            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms:prefill "
-            "{prefill},decode {decode},其余 {rest}。"
+            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms：prefill "
+            "{prefill}，decode {decode}，其余 {rest}。"
         ),
         "where_first": (
-            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms:到第一个 "
-            "token {first},decode {decode},其余 {rest};引擎没有说明前一段中 prefill 占多少。"
+            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms：到第一个"
+            " token {first}，decode {decode}，其余 {rest}；引擎没有说明前一段中 prefill 占多少。"
         ),
         "prefill_why": (
-            "其 prefill 用时 {ms} ms,与下限 {floor} ms(ceilings: {ceilings})之比为 {ratio}:{arithmetic} "
-            "是按上限计的算术,{traffic} 是访存,{host} 两者都不是:主机工作与未达上限的核函数。"
+            "其 prefill 用时 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}："
+            "{arithmetic} 是按上限计的算术，{traffic} 是访存，{host} 两者都不是：主机工作与未达上限的核函"
+            "数。"
         ),
         "decode_why": (
-            "每个 decode 步用时 {ms} ms,与下限 {floor} ms(ceilings: {ceilings})之比为 {ratio}:{traffic} "
-            "是按上限计的访存(权重与缓存),{arithmetic} 是算术,{host} 是主机工作与未达上限的核函数。"
+            "每个 decode 步用时 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}："
+            "{traffic} 是按上限计的访存（权重与缓存），{arithmetic} 是算术，{host} 是主机工作与未达上限的"
+            "核函数。"
         ),
-        "below_floor": "{phase} 的测量值低于下限,这不可能:用于下限的上限、模型形状或精度与本次运行不符。",
-        "no_floor": "没有可比的下限:模型形状或硬件未知。",
-        "growth_none": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e}:请求太少,没有区间,无法判定。",
-        "growth_wide": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:区间太宽,说不出规律。",
+        "below_floor": "{phase} 的测量值低于下限，这不可能：用于下限的上限、模型形状或精度与本次运行不符。",
+        "no_floor": "没有可比的下限：模型形状或硬件未知。",
+        "growth_none": "从 {low} 到 {high} 个 token，{metric} 的指数为 {e}：请求太少，没有区间，无法判定。",
+        "growth_wide": "从 {low} 到 {high} 个 token，{metric} 的指数为 {e} {ci}：区间太宽，说不出规律。",
         "growth_wide_below": (
-            "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:区间太宽,说不出规律,但排除了平方律。"
+            "从 {low} 到 {high} 个 token，{metric} 的指数为 {e} {ci}：区间太宽，说不出规律，但排除了平方律。"
         ),
-        "growth_flat": "从 {low} 到 {high} 个 token,{metric} 的指数为 {e} {ci}:未见增长。",
-        "growth_sub": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:低于线性,不是平方律。",
-        "growth_linear": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:不是平方律。",
-        "growth_below": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:高于线性,低于平方律。",
-        "growth_square": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:与平方律相容。",
-        "growth_above": "从 {low} 到 {high} 个 token,{metric} 以指数 {e} {ci} 增长:快于平方律。",
+        "growth_flat": "从 {low} 到 {high} 个 token，{metric} 的指数为 {e} {ci}：未见增长。",
+        "growth_sub": "从 {low} 到 {high} 个 token，{metric} 以指数 {e} {ci} 增长：低于线性，不是平方律。",
+        "growth_linear": "从 {low} 到 {high} 个 token，{metric} 以指数 {e} {ci} 增长：不是平方律。",
+        "growth_below": "从 {low} 到 {high} 个 token，{metric} 以指数 {e} {ci} 增长：高于线性，低于平方律。",
+        "growth_square": "从 {low} 到 {high} 个 token，{metric} 以指数 {e} {ci} 增长：与平方律相容。",
+        "growth_above": "从 {low} 到 {high} 个 token，{metric} 以指数 {e} {ci} 增长：快于平方律。",
         "metric_prefill": "prefill",
-        "metric_first": "首 token 时间(prefill 未能区分)",
-        "metric_tpot": "TPOT(按平均上下文)",
-        "of_answers": "(输出 {output})",
-        "at_load": "(并发 {concurrency})",
+        "metric_first": "首 token 时间（prefill 未能区分）",
+        "metric_tpot": "TPOT（按平均上下文）",
+        "of_answers": "（输出 {output}）",
+        "at_load": "（并发 {concurrency}）",
         "cold": (
-            "第一个请求(输入 {input} 个 token)等首 token {first} ms,稳定后 {steady} ms:{ratio}。稳定所用"
-            "请求数:{settle}。"
+            "第一个请求（输入 {input} 个 token）等首 token {first} ms，稳定后 {steady} ms：{ratio}。稳定"
+            "所用请求数：{settle}。"
         ),
         "cold_unsettled": (
-            "第一个请求(输入 {input} 个 token)等首 token {first} ms,稳定后 {steady} ms:{ratio}。"
+            "第一个请求（输入 {input} 个 token）等首 token {first} ms，稳定后 {steady} ms：{ratio}。"
         ),
         "cold_unknown": "没有可用来区分冷启动的数据。",
-        "e2e_conc": "并发 {concurrency} 时,同一形状的 TPOT 为 {tpot} ms,TTFT 为 {ttft} ms。",
+        "e2e_conc": "并发 {concurrency} 时，同一形状的 TPOT 为 {tpot} ms，TTFT 为 {ttft} ms。",
         "article_machine": (
-            "文章写的是 A100-40GB 与 vLLM 0.3.3;本次运行在 {machine}。两者的毫秒数不可比;可比的是增长的形"
-            "状,以及与各自机器下限的倍数。"
+            "文章写的是 A100-40GB 与 vLLM 0.3.3；本次运行在 {machine}。两者的毫秒数不可比；可比的是增长的"
+            "形状，以及与各自机器下限的倍数。"
         ),
         "article_growth": (
-            "从 {low} 到 {high} 个 token,文章的 prefill 增长 {claimed},本机实测增长 {measured},A100 的下"
-            "限增长 {floor}。"
+            "从 {low} 到 {high} 个 token，文章的 prefill 增长 {claimed}，本机实测增长 {measured}，A100 的"
+            "下限增长 {floor}。"
         ),
         "article_inferred": (
-            "标 ~ 的 TPOT 为推断值:本次运行的回答比文章短,故按每步多读的缓存字节除以带宽({bandwidth}),把"
-            "实测 TPOT 移到文章的上下文长度。"
+            "标 ~ 的 TPOT 为推断值：本次运行的回答比文章短，故按每步多读的缓存字节除以带宽（{bandwidth}）"
+            "，把实测 TPOT 移到文章的上下文长度。"
         ),
         "article_measured": "TPOT 以文章的完整输出长度实测。",
-        "article_first": "引擎没有单独报告 prefill;prefill 一列是首 token 时间,标 ~。",
+        "article_first": "引擎没有单独报告 prefill；prefill 一列是首 token 时间，标 ~。",
         "left_out": "运行文件中另有 {count} 个请求未画出。",
-        "alt_waterfall": "{shape} 的平均预算瀑布图:{parts}。",
-        "alt_overview": "各形状平均预算的堆叠条;表格有同样的数字。",
-        "alt_prefill": "对数坐标下 prefill 时间与输入长度及下限;数字见表格。",
-        "alt_tpot": "每个输出 token 的时间与平均上下文及下限;数字见表格。",
+        "alt_waterfall": "{shape} 的平均预算瀑布图：{parts}。",
+        "alt_overview": "各形状平均预算的堆叠条；表格有同样的数字。",
+        "alt_prefill": "对数坐标下 prefill 时间与输入长度及下限；数字见表格。",
+        "alt_tpot": "每个输出 token 的时间与平均上下文及下限；数字见表格。",
         "alt_itl": "所选形状的 token 间隔直方图。",
-        "alt_timeline": "所选形状的每个请求一行,按时间显示各阶段。",
-        "picture_title": "一个请求的时间花在哪里:{model}",
+        "alt_timeline": "所选形状的每个请求一行，按时间显示各阶段。",
+        "picture_title": "一个请求的时间花在哪里：{model}",
         "picture_sub": "{machine} · {engine}",
     },
 }

@@ -28,6 +28,8 @@ from phasemeter.report.parts import Fact, Growth, Number, RunView, Segment, Shap
 from phasemeter.report.words import word
 
 _VERDICT_STYLES = {"ok": "bold green", "warn": "bold yellow", "invalid": "bold red"}
+_PIECE = r"\uff08?(?:[\u2e80-\uffee]|[^\s\u2e80-\uffee]+)[\u3001\u3002\uff09\uff0c\uff1a\uff1b]*|\s"
+"""What stays on one line: a word or one Chinese character, with its brackets and stops."""
 _SIGNS = {"ok": "✓", "warn": "!", "invalid": "✗"}
 
 
@@ -90,7 +92,7 @@ def _indented(text: Text) -> Padding:
 def _prose(text: str, width: int) -> Padding:
     """A paragraph, wrapped here because Chinese may break between any two characters."""
     lines, line = [""], ""
-    for piece in re.findall(r"[\u2e80-\uffee][,。:;、)]*|[^\s\u2e80-\uffee]+|\s", text):
+    for piece in re.findall(_PIECE, text):
         if cell_len(line + piece.rstrip()) > max(20, width - 3) and line:
             lines[-1] = line.rstrip()
             lines.append("")

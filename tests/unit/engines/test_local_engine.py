@@ -114,13 +114,29 @@ async def test_client_and_engine_reconcile_to_the_nanosecond(engine):
     assert result.connected_ns == result.sent_ns
     assert result.first_byte_ns == stamps[0]
     front_end_ns = stamps[0] - result.sent_ns - report.queue_ns - report.prefill_ns
-    # Readings of the clock in order: handed over, taken, ids ready, five tokens, end. Nothing between is lost.
+    # Readings of the clock in order: handed over, taken, ids ready, five tokens, end.
     assert (report.queue_ns, front_end_ns, report.prefill_ns) == (1, 1, 1)
     assert report.decode_ns == stamps[-1] - stamps[0] == 4
     assert result.end_ns == stamps[-1] + 1
     assert (report.n_tokens, report.cached_tokens, report.source) == (5, 0, "transformers")
     assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (len(PROMPT), 5)
     assert result.finish_reason == "length"
+
+
+async def test_the_device_is_waited_for_before_every_stamp(engine, monkeypatch):
+    order = []
+    read = engine._clock.now_ns
+
+    def stamp():
+        order.append("stamp")
+        return read()
+
+    engine._loaded.model.register_forward_pre_hook(lambda *_: order.append("forward"))
+    monkeypatch.setattr(engine._stepper, "_synchronise", lambda: order.append("wait"))
+    monkeypatch.setattr(engine._clock, "now_ns", stamp)
+    await engine.generate(ask(n=3))
+    step = ["forward", "wait", "stamp"]
+    assert order == ["stamp", "stamp", "wait", "stamp", *step, *step, *step, "stamp"]
 
 
 async def test_one_token_has_no_decode_time(engine):
@@ -217,7 +233,6 @@ async def test_out_of_memory_in_mid_stream_keeps_the_tokens_before_it(engine):
 
 async def test_requests_beyond_one_wait_and_the_wait_is_the_queue(engine):
     gate, inside = threading.Event(), threading.Event()
-    loop_turns = 0
 
     def hold(_module, _args):
         inside.set()
@@ -226,9 +241,7 @@ async def test_requests_beyond_one_wait_and_the_wait_is_the_queue(engine):
     hook = engine._loaded.model.register_forward_pre_hook(hold)
     first = asyncio.ensure_future(engine.generate(ask(n=3)))
     second = asyncio.ensure_future(engine.generate(ask(n=3)))
-    while not inside.is_set():
-        loop_turns += 1
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(inside.wait, 30)  # the event loop stays free while a step runs
     gate.set()
     a, b = (await first).settle(), (await second).settle()
     hook.remove()
@@ -246,18 +259,16 @@ async def test_cancelling_stops_after_the_step_and_frees_the_worker(engine):
         engine_held.wait(30)
 
     engine_held = threading.Event()
-    hook = engine._loaded.model.register_forward_pre_hook(count)
+    engine._loaded.model.register_forward_pre_hook(count)
     running = asyncio.ensure_future(engine.generate(ask(n=50)))
-    while not inside.is_set():
-        await asyncio.sleep(0.001)
+    assert await asyncio.to_thread(inside.wait, 30)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     engine_held.set()
-    hook.remove()
     after = (await engine.generate(ask(n=2))).settle()
     assert after.outcome is Outcome.OK
-    assert len(steps) == 1
+    assert len(steps) == 1 + 2  # the one that was running, and those of the request after it
 
 
 async def test_a_closed_or_unstarted_engine_says_so():

@@ -64,19 +64,14 @@ def test_tied_embeddings_stay_one_matrix():
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen3", "gemma3_text", "mamba", "bloom", "qwen2_moe", "ernie4_5"])
 def test_buffers_that_no_weight_file_holds_are_right(kind):
-    small = {
-        "model_type": kind, "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 128, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 4, "pad_token_id": 0,
-        "bos_token_id": 1, "eos_token_id": 2,
+    small: dict[str, object] = {
+        "model_type": kind, "vocab_size": 300, "hidden_size": 64, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     }  # fmt: skip
-    if kind in ("gpt2", "bloom"):
-        small = {
-            k: v
-            for k, v in small.items()
-            if k not in ("intermediate_size", "num_key_value_heads", "head_dim")
-        }
+    if kind not in ("gpt2", "bloom"):
+        small |= {"intermediate_size": 128, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 4}
     if kind == "mamba":
-        small |= {"intermediate_size": 128, "state_size": 8}
+        small |= {"state_size": 8}
     config = local_weights.hf_config(small, kind)
     model = local_random.random_model(config, kind, torch.float32, CPU, 0)
     plain = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

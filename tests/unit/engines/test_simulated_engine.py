@@ -186,15 +186,14 @@ def test_faults_and_script_hold_for_all_and_bytes_are_refused():
 
 async def test_in_real_time_nothing_comes_early_and_nothing_drifts():
     clock = MonotonicClock()
-    engine: Engine = SimulatedEngine(Truth(ttft_ms=10, itl_ms=2), clock)
+    engine: Engine = SimulatedEngine(Truth(ttft_ms=10, itl_ms=1), clock)
     await engine.start()
-    result = (await engine.generate(request(max_tokens=50))).settle()
+    result = (await engine.generate(request(max_tokens=400))).settle()
     await engine.close()
-    stamps = generated(result)
-    late = [t - result.sent_ns - (10 + 2 * k) * MS for k, t in enumerate(stamps)]
+    late = [t - result.sent_ns - (10 + k) * MS for k, t in enumerate(generated(result))]
     assert min(late) >= 0
-    # drift would add the lateness of 49 timers (about 1 ms each with epoll) to the last stamp
-    assert sorted(late)[len(late) // 2] < 10 * MS
+    # relative sleeps would add up the lateness of 400 timers, half a millisecond and more each
+    assert min(late[-50:]) < 100 * MS
 
 
 def test_virtual_time_is_fast_and_starts_where_told():

@@ -28,11 +28,14 @@ def test_the_fingerprint_describes_this_machine_and_survives_the_file():
     assert msgspec.json.decode(msgspec.json.encode(machine), type=Machine) == machine
 
 
+TWO_CPUS = "model name : A CPU @ 3 GHz\nflags : fpu hypervisor\n\nmodel name : B\nflags : fpu\n"
+
+
 def test_cpu_name_and_hypervisor_from_cpuinfo(tmp_path):
     put(
         tmp_path,
         "proc/cpuinfo",
-        "processor : 0\nmodel name : A CPU @ 3 GHz\nflags : fpu hypervisor\n\nprocessor : 1\nmodel name : B\n",
+        TWO_CPUS,
     )
     assert environment.cpu_name(tmp_path) == "A CPU @ 3 GHz"
     assert environment.virtualised(tmp_path) is True

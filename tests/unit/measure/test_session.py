@@ -110,7 +110,7 @@ class Dying(SimulatedEngine):
         self.count += 1
         if self.count <= 3:
             return await super().generate(request)
-        from phasemeter.measure.drive import Settled
+        from phasemeter.record.engine import Settled
 
         await asyncio.sleep(0.01)
         return Settled(Result(Outcome.CONNECT_FAILED, end_ns=0, error="connection refused"))
@@ -156,7 +156,7 @@ class TextOnly(SimulatedEngine):
         assert request.prompt is not None
         settled = await super().generate(request)
         usage = Usage(7 + len(request.prompt.split()), request.max_tokens)
-        from phasemeter.measure.drive import Settled
+        from phasemeter.record.engine import Settled
 
         return Settled(replace(settled.settle(), usage=usage))
 

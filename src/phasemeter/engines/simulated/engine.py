@@ -25,22 +25,12 @@ from phasemeter.record.engine import (
     EngineReport,
     Outcome,
     Result,
+    Settled,
 )
 from phasemeter.record.errors import InputError
 from phasemeter.record.request import Request
 
 SleepUntil = Callable[[int], Awaitable[None]]
-
-
-class Settled:
-    """A reply that needs no parsing."""
-
-    def __init__(self, result: Result) -> None:
-        self._result = result
-
-    def settle(self) -> Result:
-        """The result."""
-        return self._result
 
 
 class SimulatedEngine:
