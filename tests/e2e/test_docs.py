@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type: it parses, it runs, and it prints what they say that it prints."""
+"""What the documents tell a reader to type parses, runs, and prints what they say that it prints."""
 
 from __future__ import annotations
 
@@ -154,6 +154,16 @@ def test_it_parses_and_means_something(typed, monkeypatch):
         assert engine_spec(options).kind == options["engine"]
 
 
+def test_no_page_speaks_of_a_command_that_does_not_exist():
+    unknown = {
+        f"{page.relative_to(ROOT)}: {name}"
+        for page in PAGES
+        for name in re.findall(r"`phasemeter ([a-z]+)", page.read_text())
+        if name not in COMMANDS
+    }
+    assert unknown == set()
+
+
 def test_examples_in_the_help_texts_parse():
     found = 0
     for name in COMMANDS:
@@ -229,7 +239,7 @@ def test_it_runs(typed, runs, tmp_path, monkeypatch, capsys):
 
 
 def assert_shown(shown: tuple[str, ...], printed: str) -> None:
-    """Every line that the document shows is printed, one after the other; `...` leaves out any number of lines."""
+    """Every line that the document shows is printed, in order; `...` leaves out any number of lines."""
     lines = [line.rstrip() for line in printed.splitlines()]
     at, jump = 0, False
     for line in (line.rstrip() for line in shown):

@@ -53,9 +53,9 @@ def engine_flags(function: F) -> F:
                 "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
             ),
             click.option(
-                "--dtype", default="auto", show_default=True, help="auto, float32, bfloat16 or float16."
+                "--dtype", default="auto", show_default=True, help="Number format of an engine started here: auto, float32, bfloat16 or float16."
             ),
-            click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N."),
+            click.option("--device", default="auto", show_default=True, help="Device of the local engine: auto, cpu, cuda or cuda:N."),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
             click.option(
                 "--hardware",
@@ -68,9 +68,13 @@ def engine_flags(function: F) -> F:
                 help="Shape of a remote server's model, for its floors (see `phasemeter models`).",
             ),
             click.option("--insecure", is_flag=True, help="Do not verify the server's TLS certificate."),
-            click.option("--temperature", type=click.FloatRange(min=0)),
-            click.option("--top-p", type=click.FloatRange(0, 1, min_open=True)),
-            click.option("--top-k", type=click.IntRange(min=0)),
+            click.option(
+                "--temperature",
+                type=click.FloatRange(min=0),
+                help="Sampling; unset leaves the engine's own (local: greedy).",
+            ),
+            click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Nucleus sampling."),
+            click.option("--top-k", type=click.IntRange(min=0), help="Sample among the K likeliest tokens."),
             click.option(
                 "--timeout-s",
                 type=click.FloatRange(min=0, min_open=True),
@@ -131,7 +135,7 @@ def grid_flags(function: F) -> F:
                 "--paired", is_flag=True, help="Read input and output lists side by side, not crossed."
             ),
             click.option(
-                "--seed", type=int, default=0, show_default=True, help="Seed of the order and the weights."
+                "--seed", type=int, default=0, show_default=True, help="Seed of the order and of random weights; prompts differ from run to run whatever the seed."
             ),
             click.option(
                 "--warmup",

@@ -6,7 +6,9 @@ import asyncio
 import re
 import secrets
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -55,8 +57,10 @@ class Job(Struct, frozen=True):
 def run_name(spec: EngineSpec, started: Anchor) -> str:
     """A folder or file stem for a run, such as 20261130T101500-local-ernie-4.5-0.3b."""
     stamp = re.sub(r"[-:Z]", "", wall_text(started.wall_ns))
-    model = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(spec.model or "model").name).strip("-.")
-    return f"{stamp}-{spec.kind}-{model}"
+    host = urlsplit(spec.url).netloc.rpartition("@")[2] if spec.url else ""
+    named = Path(spec.model).name if spec.model else host
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", named).strip("-.")
+    return "-".join(part for part in (stamp, spec.kind, slug) if part)
 
 
 def now() -> Anchor:
@@ -87,7 +91,15 @@ async def _perform(job: Job) -> None:
         probes = _probes(engine.info)
         with progress(clock, quiet=job.quiet) as watch:
             await measure(
-                engine, job.grid, clock, job.out, header, watch=watch, probes=probes, keep_text=job.keep_text
+                engine,
+                job.grid,
+                clock,
+                job.out,
+                header,
+                watch=watch,
+                probes=probes,
+                keep_text=job.keep_text,
+                ceilings=None if header.ceilings is None else partial(_measured_ceilings, engine.info, clock),
             )
     finally:
         await engine.close()
@@ -99,7 +111,6 @@ async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
     info = engine.info
     machine = fingerprint(_FINGERPRINTED)
     shape = _shape(job, engine)
-    notes: list[str] = []
     ceilings = None
     if job.ceilings and job.spec.kind == "local":
         if not job.quiet:
@@ -117,7 +128,6 @@ async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
         hardware=_hardware_name(job, info, machine.cpu),
         ceilings=ceilings,
         planned=planned_requests(job.grid),
-        notes=tuple(notes),
     )
 
 

@@ -18,8 +18,10 @@ from phasemeter.roofline.work import decode, prefill, work
 @click.option(
     "--hardware", default="a100-40gb-sxm", show_default=True, metavar="NAME", help="Floors for this chip."
 )
-@click.option("--input-tokens", default="64,128,256,512", show_default=True, metavar="N,N,...")
-@click.option("--dtype", default="bfloat16", show_default=True)
+@click.option(
+    "--input-tokens", default="64,128,256,512", show_default=True, metavar="N,N,...", help="Prompt lengths of the table."
+)
+@click.option("--dtype", default="bfloat16", show_default=True, help="Number format of weights and cache.")
 @json_flag
 def command(name: str | None, hardware: str, input_tokens: str, dtype: str, as_json: bool) -> int:
     """List model shapes, or show one with its work and the floors of its prefill and decode.

@@ -67,7 +67,7 @@ def command(**options: object) -> None:
     try:
         _run(options)
     except PhasemeterError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"phasemeter: {error}", err=True)
         raise SystemExit(error.exit_code) from None
 
 

@@ -18,6 +18,7 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -32,6 +33,7 @@ from phasemeter.record.request import Request, Sampling, Usage
 if TYPE_CHECKING:
     from phasemeter.engines.local_steps import Stepper, Steps
     from phasemeter.engines.local_weights import Loaded
+    from phasemeter.roofline.model import ModelShape
 
 SOURCE = "transformers"
 
@@ -76,6 +78,21 @@ class TransformersLocal:
         """Time to import torch and transformers, nanoseconds; None before `start`."""
         self.weights_ns: int | None = None
         """Time to read or draw the weights and put them on the device, nanoseconds; None before `start`."""
+
+    @property
+    def shape(self) -> ModelShape | None:
+        """The loaded model's shape, for its floors; None before `start` and for architectures that roofline does not
+        know."""
+        if self._loaded is None:
+            return None
+        from phasemeter.roofline.model import shape_from_config
+
+        config = self._loaded.model.config.to_dict()
+        name = Path(self._options.model).name
+        try:
+            return shape_from_config(config, name)
+        except InputError:
+            return None
 
     @property
     def info(self) -> EngineInfo:

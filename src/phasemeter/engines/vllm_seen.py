@@ -1,12 +1,13 @@
 """What a vLLM server saw of each request, as our plugin (`plugins/phasemeter-vllm`) tells it.
 
-The plugin runs inside the server and appends JSON lines to a file; `SeenFile` reads what was appended and turns
-vLLM's request ids back into ours. A server can be given the plugin without an installation: `plugin_path` is a
-folder to put first on its PYTHONPATH.
+The plugin runs inside the server and appends JSON lines to a file; `SeenFile` reads what was appended and
+turns vLLM's request ids back into ours. A server can be given the plugin without an installation:
+`plugin_path` is a folder to put first on its PYTHONPATH.
 
 vLLM names a request after our X-Request-Id: `cmpl-ID-0` (0 numbers the prompts of one call) or `chatcmpl-ID`
-(`chatcmpl-ID_0` where a call holds several). Versions differ in whether a random suffix of 8 hex digits follows and
-whether a sequence of n > 1 is named `1_cmpl-ID-0`; 0.26 and 0.32 do neither, both records carry one name.
+(`chatcmpl-ID_0` where a call holds several). Versions differ in whether a random suffix of 8 hex digits
+follows and whether a sequence of n > 1 is named `1_cmpl-ID-0`; 0.26 and 0.32 do neither, both records carry
+one name.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 class SeenFile:
-    """Follows the plugin's file. `damaged` counts lines that could not be read, `vllm` is the version that the
-    server told, `engines` the engines that were heard of (more than one with data parallelism)."""
+    """Follows the plugin's file. `damaged` counts lines that could not be read, `vllm` is the version that
+    the server told, `engines` the engines that were heard of (more than one with data parallelism)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,9 +82,10 @@ class SeenFile:
         self._sequences: Counter[str] = Counter()
 
     def read(self) -> list[SeenRequest | EngineStep]:
-        """What was appended since the last call; a line without its end is kept for the next one. A file that is
-        not there yet, or cannot be read, holds nothing. Steps are left out as soon as two engines were heard of:
-        a step does not say whose it is, and requests of one engine must not be laid over steps of another."""
+        """What was appended since the last call; a line without its end is kept for the next one. A file that
+        is not there yet, or cannot be read, holds nothing. Steps are left out as soon as two engines were
+        heard of: a step does not say whose it is, and requests of one engine must not be laid over steps of
+        another."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -118,8 +120,8 @@ class SeenFile:
 
 
 def our_id(vllm_id: str) -> str:
-    """The X-Request-Id that we sent, from the id that vLLM made of it; an id of another form is given back as it
-    is (a request of somebody else)."""
+    """The X-Request-Id that we sent, from the id that vLLM made of it; an id of another form is given back as
+    it is (a request of somebody else)."""
     whole = _RANDOM.fullmatch(vllm_id) if "chatcmpl-" in vllm_id else None
     name = whole[1] if whole is not None else vllm_id
     found = _CHAT.fullmatch(name) or _COMPLETION.fullmatch(name)
@@ -127,8 +129,8 @@ def our_id(vllm_id: str) -> str:
 
 
 def _report(line: _Line) -> EngineReport:
-    """A request that never got a token (it was refused, or asked for none) has no prefill and no decode: vLLM then
-    takes differences of stamps that were never set."""
+    """A request that never got a token (it was refused, or asked for none) has no prefill and no decode: vLLM
+    then takes differences of stamps that were never set."""
     began = line.generated_tokens != 0
     return EngineReport(
         source=SOURCE,
@@ -173,9 +175,9 @@ def plugin_version(source: str) -> str:
 
 
 def plugin_path() -> Path | None:
-    """A folder with the plugin and its entry point, to put first on a server's PYTHONPATH; None where no folder can
-    be written. It lies in the user's cache under a name made of its content, so it is written once and never
-    changed; where that is not possible, in a new temporary folder."""
+    """A folder with the plugin and its entry point, to put first on a server's PYTHONPATH; None where no
+    folder can be written. It lies in the user's cache under a name made of its content, so it is written once
+    and never changed; where that is not possible, in a new temporary folder."""
     source = plugin_source()
     digest = hashlib.sha256(source.encode()).hexdigest()[:12]
     try:

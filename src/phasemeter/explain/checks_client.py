@@ -40,7 +40,7 @@ def client_lag(case: Case) -> Check:
     if case.in_process:
         evidence += "; stamps are taken in the engine's own thread, so they are not late by it"
         return Check("client_lag", Verdict.OK, evidence)
-    mend = "stamps may be late by as much: lower the concurrency, or give the client a core of its own"
+    mend = "stamps may be late by as much: give the client a core of its own, or lower the concurrency if it is high"
     return graded("client_lag", _lag(high, case), evidence, mend)
 
 
@@ -73,6 +73,8 @@ def cpu_contention(case: Case) -> Check:
         found.append(f"load before the start {machine.load_1min:.2g} on {machine.cores} cores")
         verdict = grade(machine.load_1min / max(1, machine.cores), warn=LOAD_PER_CORE_WARN)
     ratios = [s.values["client_cpu_ratio"] for s in _samples(case) if "client_cpu_ratio" in s.values]
+    if verdict is not Verdict.OK and case.run.header.ceilings is not None:
+        found.append("the ceilings were measured under it too, so ratios to the floor may look too good")
     if ratios and not case.in_process:
         high = float(np.percentile(ratios, 90))
         found.append(f"client used {percent(high)} of a core (90th percentile)")

@@ -5,9 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from phasemeter.record.errors import InputError
-from phasemeter.record.run import Header
+from phasemeter.record.run import Header, Run
 from phasemeter.roofline.dtypes import canonical_dtype
-from phasemeter.roofline.hardware import Ceilings, Hardware, arithmetic_dtype, effective, find_hardware
+from phasemeter.roofline.hardware import (
+    Ceilings,
+    Hardware,
+    arithmetic_dtype,
+    better,
+    effective,
+    find_hardware,
+)
 from phasemeter.roofline.presets import load_shape
 from phasemeter.roofline.shape import ModelShape
 
@@ -44,6 +51,19 @@ def shape_of(header: Header, model_shape: str | None) -> ModelShape | None:
         return msgspec.convert(header.shape, ModelShape)
     except msgspec.ValidationError as error:
         raise InputError("header.shape", str(error), "name the model with --model-shape") from None
+
+
+def best_header(run: Run) -> Header:
+    """The run's header with the better of the ceilings measured before and after it."""
+    header, footer = run.header, run.footer
+    if header.ceilings is None or footer is None or footer.ceilings is None:
+        return header
+    try:
+        before, after = (msgspec.convert(found, Ceilings) for found in (header.ceilings, footer.ceilings))
+        best = better(before, after)
+    except (msgspec.ValidationError, InputError):
+        return header
+    return msgspec.structs.replace(header, ceilings=msgspec.to_builtins(best))
 
 
 def roofs(header: Header, *, hardware: str | None, model_shape: str | None) -> tuple[Roof, ...]:

@@ -16,7 +16,7 @@ from phasemeter.explain.growth import Exponent
 from phasemeter.explain.latency import Latency, PhaseDists, latency, phase_dists
 from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins, throughput
 from phasemeter.explain.phases import Reading, read
-from phasemeter.explain.roof import Roof, roofs, shape_of
+from phasemeter.explain.roof import Roof, best_header, roofs, shape_of
 from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
 from phasemeter.explain.verdict import Check, Verdict, worst
 from phasemeter.record.clock import wall_text
@@ -84,7 +84,8 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
     measured = [r for r in readings if not r.timeline.cell.warmup]
     ok = tuple(r for r in measured if r.timeline.outcome is Outcome.OK)
     failed = tuple(r for r in measured if r.timeline.outcome is not Outcome.OK)
-    held = roofs(run.header, hardware=hardware, model_shape=model_shape)
+    header = best_header(run)
+    held = roofs(header, hardware=hardware, model_shape=model_shape)
     context = Context(held, origin, run.header.engine.kind)
     case = Case(
         run=run,
@@ -104,7 +105,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
     return Summary(
         name=run.name or run.header.run_id,
         started=wall_text(run.header.anchor.wall_ns),
-        header=run.header,
+        header=header,
         requests=_requests(case),
         latency=latency(ok, blocks),
         phases=phase_dists(ok, blocks),

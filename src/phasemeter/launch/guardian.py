@@ -110,8 +110,7 @@ def _end(process: subprocess.Popen[bytes], grace_s: float) -> int:
 
 
 def _alive(process: subprocess.Popen[bytes], known: set[int]) -> set[int]:
-    """The processes of the tree that still run. The command's own end is kept by `process`; the others that became
-    our children are reaped here."""
+    """The processes of the tree that still run; zombies do not count."""
     process.poll()
     parents = _parents()
     tree: set[int] = set()
@@ -121,11 +120,6 @@ def _alive(process: subprocess.Popen[bytes], known: set[int]) -> set[int]:
         found = {pid for pid, of in parents.items() if of == parent} - tree
         tree |= found
         ahead += found
-    for pid in list(tree):
-        if parents[pid] == os.getpid() and pid != process.pid:
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                    tree.discard(pid)
     known &= set(parents)
     known |= tree
     return {pid for pid in known if pid in parents}

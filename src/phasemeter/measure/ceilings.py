@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from phasemeter.engines.cpu import usable_cores
 from phasemeter.measure.environment import cpu_name, memory_bytes
 from phasemeter.record.clock import Clock
@@ -64,31 +62,6 @@ def measure_ceilings(
             return _by_torch(place, wanted, clock, budget_s)
     finally:
         torch.set_num_threads(before)
-
-
-def better(a: Ceilings, b: Ceilings) -> Ceilings:
-    """The higher rates and the lower launch cost of two measurements of one device; `a` names it.
-
-    Neighbours on a shared machine can only lower what is measured: of two measurements, before and after a
-    run, the better is the ceiling. Raises InputError when the devices differ.
-    """
-    if (a.device, a.threads) != (b.device, b.threads):
-        raise InputError("ceilings", f"{a.device} and {b.device}", "only one device's ceilings can be joined")
-    names = dict.fromkeys([*a.gemm_flops_per_s, *b.gemm_flops_per_s])
-    return structs.replace(
-        a,
-        read_bandwidth_bytes_per_s=_most(a.read_bandwidth_bytes_per_s, b.read_bandwidth_bytes_per_s),
-        copy_bandwidth_bytes_per_s=_most(a.copy_bandwidth_bytes_per_s, b.copy_bandwidth_bytes_per_s),
-        gemm_flops_per_s={
-            name: max(rates[name] for rates in (a.gemm_flops_per_s, b.gemm_flops_per_s) if name in rates)
-            for name in names
-        },
-        launch_ns=min((x for x in (a.launch_ns, b.launch_ns) if x is not None), default=None),
-    )
-
-
-def _most(a: float | None, b: float | None) -> float | None:
-    return max((x for x in (a, b) if x is not None), default=None)
 
 
 def _by_torch(device: torch.device, dtypes: tuple[str, ...], clock: Clock, budget_s: float) -> Ceilings:

@@ -11,8 +11,10 @@ import gc
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from phasemeter.measure.drive import closed_loop
 from phasemeter.measure.plan import Grid, cells, planned_requests, visits, warmups
@@ -171,8 +173,10 @@ async def measure(
     probes: Sequence[Probe] = (),
     keep_text: bool = False,
     extra: dict[str, object] | None = None,
+    ceilings: Callable[[], dict[str, object]] | None = None,
 ) -> None:
-    """Measure `grid` on a started `engine` and write the run to `out`.
+    """Measure `grid` on a started `engine` and write the run to `out`. `ceilings` measures the machine once more at
+    the end, in a thread, for the footer.
 
     Raises InputError if `out` exists or cannot be written, EngineError if the engine dies. Whatever ends it, the file
     holds everything that had ended, and a footer.
@@ -192,8 +196,8 @@ async def measure(
         )
         started_cpu_ns = cpu_ns()
 
-        def footer(*, interrupted: bool = False, error: str | None = None) -> Footer:
-            return Footer(clock.now_ns(), interrupted, cpu_ns() - started_cpu_ns, error)
+        def footer(**fields: Any) -> Footer:
+            return Footer(clock.now_ns(), client_cpu_ns=cpu_ns() - started_cpu_ns, **fields)
 
         try:
             await session.run()
@@ -203,7 +207,9 @@ async def measure(
         except EngineError as error:
             writer.write(footer(error=str(error)))
             raise
-        writer.write(footer())
+        plain = footer()  # before the ceilings are measured: their CPU time is not the client's
+        again = None if ceilings is None else await asyncio.to_thread(ceilings)
+        writer.write(replace(plain, ceilings=again))
 
 
 def header_planned(grid: Grid) -> int:

@@ -111,8 +111,10 @@ def _cannot_write(path: Path, error: OSError) -> InputError:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run file, plain or gzipped. A line cut by a kill is left out and `Run.cut` says so; unreadable lines in
+    """Read a run file, plain or gzipped, or the `run.jsonl` in a folder. A line cut by a kill is left out and `Run.cut` says so; unreadable lines in
     the middle are left out and listed in `Run.damaged`. Raises InputError for what is no run file."""
+    if path.is_dir() and (path / "run.jsonl").is_file():
+        path = path / "run.jsonl"
     lines = _lines(path)
     header = _header(path, next(lines, None))
     requests: list[Timeline] = []
@@ -205,6 +207,6 @@ def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
     except FileNotFoundError:
         raise InputError("run file", str(path), "there is no such file") from None
     except IsADirectoryError:
-        raise InputError("run file", str(path), "is a folder; name the run file in it") from None
+        raise InputError("run file", str(path), "is a folder without a run.jsonl; name a run file") from None
     except OSError as error:
         raise InputError("run file", str(path), f"cannot be read ({error.strerror})") from None

@@ -75,12 +75,14 @@ class Sample(Struct, frozen=True, tag="sample"):
 
 
 class Footer(Struct, frozen=True, tag="footer", omit_defaults=True):
-    """Last line of a run that ended by itself or by Ctrl-C; a run without one was killed."""
+    """Last line of a run that ended by itself or by Ctrl-C; a run without one was killed. `ceilings` were measured
+    again at the end: neighbours on a shared machine can only lower them, so the better of the two counts."""
 
     end_ns: int
     interrupted: bool = False
     client_cpu_ns: int | None = None
     error: str | None = None
+    ceilings: dict[str, object] | None = None
 
 
 class Run(Struct, frozen=True):

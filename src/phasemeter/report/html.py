@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -64,6 +65,7 @@ def _template(name: str) -> str:
     return resources.files("phasemeter.report").joinpath("templates", name).read_text("utf-8")
 
 
+@cache
 def _packed_plotly() -> str:
     """Plotly.js from the installed package, gzipped and in base64: 2 MB instead of 4.8 MB."""
     try:

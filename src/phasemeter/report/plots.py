@@ -7,8 +7,10 @@ because Plotly reads a little HTML in labels and hovers.
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import cast
 
 from phasemeter.report.digits import percent, plain, with_unit
 from phasemeter.report.figure import MARGIN, Figure, layout_of, legend, short
@@ -134,6 +136,11 @@ def gaps_chart(shape: ShapeView, lang: str) -> Figure | None:
         layout = layout_of(word(lang, "axis_gap"), word(lang, "axis_count"), 340)
         layout["xaxis"] = {"title": {"text": word(lang, "axis_gap")}, "type": "log" if wide else "linear"}
         layout["yaxis"] = {"title": {"text": word(lang, "axis_count")}, "type": mode}
+        if mode == "log":  # a count of one must stand above the axis
+            layout["yaxis"] = cast("Figure", layout["yaxis"]) | {
+                "range": [math.log10(0.6), math.log10(max(counts) * 1.5)],
+                "dtick": 1,
+            }
         if len(counts) == 1:  # one bin would fill the whole chart
             layout["xaxis"] = {"title": {"text": word(lang, "axis_gap")}, "range": [0, edges[-1] * 1.5]}
         layout |= {"showlegend": False, "bargap": 0}

@@ -81,7 +81,6 @@ SENTENCES: dict[str, dict[str, str]] = {
             "The first request ({input} tokens in) waited {first} ms for its first token, a steady one "
             "{steady} ms: {ratio}."
         ),
-        "cold_unknown": "There was nothing to tell the cold start from.",
         "e2e_conc": "At concurrency {concurrency} the same shape has TPOT {tpot} ms and TTFT {ttft} ms.",
         "article_machine": (
             "The article names an A100-40GB with vLLM 0.3.3; this run is on {machine}. Milliseconds of "
@@ -168,7 +167,6 @@ SENTENCES: dict[str, dict[str, str]] = {
         "cold_unsettled": (
             "第一个请求（输入 {input} 个 token）等首 token {first} ms，稳定后 {steady} ms：{ratio}。"
         ),
-        "cold_unknown": "没有可用来区分冷启动的数据。",
         "e2e_conc": "并发 {concurrency} 时，同一形状的 TPOT 为 {tpot} ms，TTFT 为 {ttft} ms。",
         "article_machine": (
             "文章写的是 A100-40GB 与 vLLM 0.3.3；本次运行在 {machine}。两者的毫秒数不可比；可比的是增长的"

@@ -78,7 +78,10 @@ def find_hardware(name: str) -> Hardware:
         if key and key in _keys(row):
             return row
     names = [row.name for row in all_hardware()]
+    parts = set(re.findall(r"[a-z]+|[0-9]+", name.lower()))
     near = [known for known in names if key and key in _key(known)]
+    # The same parts in another order: a100-sxm-40gb for a100-40gb-sxm.
+    near += [known for known in names if parts and parts == set(re.findall(r"[a-z]+|[0-9]+", known))]
     near += [
         known
         for known in difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.4)
@@ -170,6 +173,31 @@ def _from_ceilings(ceilings: Ceilings, bandwidth: float | None, gemm: dict[str, 
         memory_bandwidth_bytes_per_s=bandwidth,
         source=f"measured: {ceilings.method}",
     )
+
+
+def better(a: Ceilings, b: Ceilings) -> Ceilings:
+    """The higher rates and the lower launch cost of two measurements of one device; `a` names it.
+
+    Neighbours on a shared machine can only lower what is measured: of two measurements, before and after a
+    run, the better is the ceiling. Raises InputError when the devices differ.
+    """
+    if (a.device, a.threads) != (b.device, b.threads):
+        raise InputError("ceilings", f"{a.device} and {b.device}", "only one device's ceilings can be joined")
+    names = dict.fromkeys([*a.gemm_flops_per_s, *b.gemm_flops_per_s])
+    return msgspec.structs.replace(
+        a,
+        read_bandwidth_bytes_per_s=_most(a.read_bandwidth_bytes_per_s, b.read_bandwidth_bytes_per_s),
+        copy_bandwidth_bytes_per_s=_most(a.copy_bandwidth_bytes_per_s, b.copy_bandwidth_bytes_per_s),
+        gemm_flops_per_s={
+            name: max(rates[name] for rates in (a.gemm_flops_per_s, b.gemm_flops_per_s) if name in rates)
+            for name in names
+        },
+        launch_ns=min((x for x in (a.launch_ns, b.launch_ns) if x is not None), default=None),
+    )
+
+
+def _most(a: float | None, b: float | None) -> float | None:
+    return max((x for x in (a, b) if x is not None), default=None)
 
 
 def _measured_bandwidth(ceilings: Ceilings) -> float | None:

@@ -7,7 +7,7 @@ import pytest
 from phasemeter.measure import ceilings
 from phasemeter.record.clock import ManualClock, MonotonicClock
 from phasemeter.record.errors import InputError
-from phasemeter.roofline.hardware import Ceilings, effective
+from phasemeter.roofline.hardware import Ceilings, better, effective
 
 
 @pytest.fixture
@@ -78,9 +78,9 @@ def test_bad_input_is_one_line(device, dtype, budget_s):
 def test_the_better_of_two_measurements_is_the_ceiling():
     one = Ceilings("CPU x", "m1", 10.0, None, {"float32": 5.0}, launch_ns=30.0, threads=2)
     two = Ceilings("CPU x", "m2", 8.0, 7.0, {"float32": 6.0, "bfloat16": 9.0}, launch_ns=20.0, threads=2)
-    joined = ceilings.better(one, two)
+    joined = better(one, two)
     assert joined == Ceilings(
         "CPU x", "m1", 10.0, 7.0, {"float32": 6.0, "bfloat16": 9.0}, launch_ns=20.0, threads=2
     )
     with pytest.raises(InputError):
-        ceilings.better(one, Ceilings("GPU y", "m"))
+        better(one, Ceilings("GPU y", "m"))

@@ -142,7 +142,7 @@ def test_what_is_no_run_file_is_refused(tmp_path, text):
 def test_missing_file_folder_and_overwriting_are_refused(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_run(tmp_path / "gone")
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="is a folder without a run.jsonl"):
         read_run(tmp_path)
     write(tmp_path / "run.jsonl", [])
     before = (tmp_path / "run.jsonl").read_bytes()

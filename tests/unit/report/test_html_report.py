@@ -14,7 +14,7 @@ import pytest
 from phasemeter.explain.summary import summarise
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run
-from phasemeter.report import glossary, sentences, words
+from phasemeter.report import glossary, html, sentences, words
 from phasemeter.report.html import html_page, write_html
 from phasemeter.report.palette import COLOURS, FILLS
 from phasemeter.report.picture import picture_svg
@@ -173,6 +173,7 @@ def test_poor_runs_still_make_a_page(made: Run) -> None:
 
 
 def test_without_plotly_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    html._packed_plotly.cache_clear()
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     made = run(repeats=3)

@@ -109,7 +109,9 @@ def truth_of(table: Mapping[str, object]) -> Truth:
     try:
         return msgspec.convert(dict(table), Truth)
     except msgspec.ValidationError as error:
-        raise InputError("truth", dict(table), str(error)) from None
+        known = ", ".join(field.name for field in msgspec.structs.fields(Truth))
+        shown = ", ".join(f"{key}={value}" for key, value in table.items())
+        raise InputError("--truth", shown, f"{error}; the keys are {known}") from None
 
 
 def rng_of(truth: Truth, serial: int) -> Random:

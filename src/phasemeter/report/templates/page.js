@@ -75,6 +75,7 @@
     }
     if (!node.drawn) node.textContent = "";
     node.classList.remove("failed");
+    node.style.minHeight = "0";
     node.style.height = (figure.layout.height || 360) + "px";
     const ink = token("--ink");
     const data = structuredClone(figure.data);
