@@ -22,8 +22,8 @@ from phasemeter.engines.transformers_local import LocalOptions, TransformersLoca
 from phasemeter.measure.ceilings import measure_ceilings
 from phasemeter.measure.environment import fingerprint
 from phasemeter.measure.nvml import sample_gpu
-from phasemeter.measure.plan import Grid, check_grid
-from phasemeter.measure.session import header_planned, measure
+from phasemeter.measure.plan import Grid, check_grid, planned_requests
+from phasemeter.measure.session import Beside, measure
 from phasemeter.record.clock import MonotonicClock, anchor, wall_text
 from phasemeter.record.errors import InputError, PhasemeterError
 from phasemeter.record.file import read_run
@@ -107,10 +107,10 @@ async def run(options: argparse.Namespace) -> Run:
             shape=None if options.layers is not None else msgspec.to_builtins(load_shape(options.model)),
             hardware=row.name if row else None,
             ceilings=msgspec.to_builtins(ceilings),
-            planned=header_planned(grid),
+            planned=planned_requests(grid),
         )
         probes = (partial(sample_gpu, 0),) if gpu else ()
-        await measure(engine, grid, clock, out, header, probes=probes)
+        await measure(engine, grid, clock, out, header, Beside(probes=tuple(probes)))
     finally:
         await engine.close()
     progress(f"all in {(clock.now_ns() - start_ns) / 1e9:.1f} s")

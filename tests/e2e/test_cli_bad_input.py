@@ -1,4 +1,4 @@
-"""Bad input: one clear line on stderr that names field, value and mend; exit code 2 or 4; no traceback; nothing lost."""
+"""Bad input: one clear line on stderr with field, value and mend; exit code 2 or 4; no traceback; nothing lost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ GRID = ("--input-tokens", "8", "--output-tokens", "4", "--repeats", "1")
         (("measure", "--engine", "simulated", "--model-shape", "abacus", *GRID), ["abacus"]),
         (("measure", "--engine", "openai", "--url", "ftp://x", *GRID), ["ftp"]),
         (("measure", "--engine", "openai", "--url", "http://u:p@127.0.0.1", *GRID), ["--url"]),
-        (("measure", "--engine", "openai", "--url", "http://127.0.0.1:1", "--api-key-env", "NO_SUCH_VAR", *GRID), ["NO_SUCH_VAR"]),
+        (
+            ("measure", "--engine", "openai", "--url", "http://127.0.0.1:1", "--api-key-env", "NO_SUCH_VAR", *GRID),
+            ["NO_SUCH_VAR"],
+        ),
         (("measure", "--no-such-option"), ["--no-such-option"]),
         (("no-such-command",), ["no-such-command"]),
         (("hardware", "abacus"), ["abacus"]),
@@ -110,14 +113,18 @@ def test_nobody_listens(capfd, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    line = refused(capfd, 4, "measure", "--engine", "openai", "--url", url, *GRID, "--out", str(tmp_path / "r.jsonl"))
+    line = refused(
+        capfd, 4, "measure", "--engine", "openai", "--url", url, *GRID, "--out", str(tmp_path / "r.jsonl")
+    )
     assert "refused" in line
     assert not (tmp_path / "r.jsonl").exists()
 
 
 def test_no_such_host(capfd, tmp_path):
     url = "http://no-such-host.invalid:8000"
-    line = refused(capfd, 4, "measure", "--engine", "openai", "--url", url, *GRID, "--out", str(tmp_path / "r.jsonl"))
+    line = refused(
+        capfd, 4, "measure", "--engine", "openai", "--url", url, *GRID, "--out", str(tmp_path / "r.jsonl")
+    )
     assert "no-such-host.invalid" in line
 
 
@@ -151,7 +158,10 @@ def response(status: str, kind: str, body: bytes) -> bytes:
     [
         (response("404 Not Found", "application/json", b'{"error":{"message":"nothing here"}}'), "404"),
         (response("200 OK", "text/html", b"<html>hello</html>"), ""),
-        (response("401 Unauthorized", "application/json", b'{"error":{"message":"no key"}}'), "--api-key-env"),
+        (
+            response("401 Unauthorized", "application/json", b'{"error":{"message":"no key"}}'),
+            "--api-key-env",
+        ),
     ],
 )
 def test_the_wrong_kind_of_server(capfd, tmp_path, answer, says):
@@ -185,14 +195,17 @@ def test_a_full_disk_loses_nothing_that_was_written(tmp_path):
     """A real run on a real full disk: a tiny file system of its own where the system allows one."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(disk)], capture_output=True
+    )
     if mounted.returncode != 0:
         pytest.skip("this system does not let us mount a tmpfs")
     try:
         out = disk / "r.jsonl"
         done = subprocess.run(
             [sys.executable, "-m", "phasemeter", "measure", "--engine", "simulated", "--truth", "ttft_ms=0.2",
-             "--truth", "itl_ms=0.01", "--input-tokens", "8", "--output-tokens", "64", "--repeats", "400", "--out", str(out)],
+             "--truth", "itl_ms=0.01", "--input-tokens", "8", "--output-tokens", "64", "--repeats", "400",
+             "--out", str(out)],
             capture_output=True, text=True, check=False, timeout=60,
         )  # fmt: skip
         assert done.returncode == 2, done.stderr
@@ -217,7 +230,17 @@ def test_unlike_runs_are_not_merged(capfd, tmp_path):
     runs: list[Path] = []
     for i, ttft in enumerate(("1", "2")):
         runs.append(tmp_path / f"{i}.jsonl")
-        call(capfd, "measure", "--engine", "simulated", "--truth", f"ttft_ms={ttft}", *GRID, "--out", str(runs[-1]))
+        call(
+            capfd,
+            "measure",
+            "--engine",
+            "simulated",
+            "--truth",
+            f"ttft_ms={ttft}",
+            *GRID,
+            "--out",
+            str(runs[-1]),
+        )
     line = refused(capfd, 2, "explain", *map(str, runs))
     assert "cannot be merged" in line
     assert "truth" in line

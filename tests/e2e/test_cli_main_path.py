@@ -69,7 +69,7 @@ def test_run_measures_explains_and_reports(server, tmp_path, api):
     assert "prefill" in done.stdout
     assert "absent" in done.stdout
     page = (folder / "report.html").read_text()
-    assert page.startswith("<!doctype html>") or page.startswith("<!DOCTYPE html>")
+    assert page.lower().startswith("<!doctype html>")
     run = read_run(folder / "run.jsonl")
     measured = [t for t in run.requests if not t.cell.warmup]
     assert len(measured) == 9
@@ -80,16 +80,28 @@ def test_run_measures_explains_and_reports(server, tmp_path, api):
 
 def test_explain_json_keeps_its_contract(server, tmp_path):
     out = tmp_path / "run.jsonl"
-    phasemeter("measure", "--engine", "openai", "--url", server.url, *GRID, "--concurrency", "1,4", "--out", str(out))
+    phasemeter(
+        "measure", "--engine", "openai", "--url", server.url, *GRID, "--concurrency", "1,4", "--out", str(out)
+    )
     found = json.loads(phasemeter("explain", str(out), "--json").stdout)
     assert {"requests", "ttft_ms", "ttft_from_arrival_ms", "tpot_ms", "itl_ms", "e2e_ms", "phases", "throughput",
             "concurrency", "cold", "checks", "verdict", "by_shape"} <= set(found)  # fmt: skip
     assert found["requests"]["planned"] == found["requests"]["ok"] == 3 * (2 + 16 + 1)
     assert found["requests"]["failed"] == 0
     for name in ("ttft_ms", "ttft_from_arrival_ms", "tpot_ms", "itl_ms", "e2e_ms"):
-        assert DIST <= set(found[name])
+        assert set(found[name]) >= DIST
     phases = found["phases"]
-    assert {"late", "connect", "first", "front_end", "queue", "prefill", "decode", "engine_decode", "tail"} == set(phases)
+    assert {
+        "late",
+        "connect",
+        "first",
+        "front_end",
+        "queue",
+        "prefill",
+        "decode",
+        "engine_decode",
+        "tail",
+    } == set(phases)
     assert phases["queue"] is None
     assert phases["prefill"] is None
     assert phases["first"]["basis"] == "observed"
@@ -124,7 +136,9 @@ def test_what_we_measured_is_what_the_server_sent(server, tmp_path):
         texts = [ns for ns, kind in zip(entry["sent_ns"], entry["kinds"], strict=True) if kind == "text"]
         seen = [ns for ns, _ in t.generated()]
         errors_ns.append(abs((seen[0] - (t.sent_ns or 0)) - (texts[0] - entry["received_ns"])))
-        errors_ns += [abs((b - a) - (y - x)) for a, b, x, y in zip(seen, seen[1:], texts, texts[1:], strict=False)]
+        errors_ns += [
+            abs((b - a) - (y - x)) for a, b, x, y in zip(seen, seen[1:], texts, texts[1:], strict=False)
+        ]
     # Two busy cores: a single gap may be late, half of them may not.
     assert sorted(errors_ns)[len(errors_ns) // 2] < 2_000_000
 
@@ -204,8 +218,16 @@ def test_a_server_that_dies_ends_the_run_with_exit_code_4(server, tmp_path):
 def test_tables_and_doctor_answer_in_json():
     rows = json.loads(phasemeter("hardware", "--json").stdout)["hardware"]
     assert all(row["source"] for row in rows)
-    [ernie] = [m for m in json.loads(phasemeter("models", "--json").stdout)["models"] if m["name"] == "ernie-4.5-0.3b"]
-    assert (ernie["parameters"], ernie["kv_bytes_per_token"], ernie["crossover_tokens"]) == (360_748_032, 18_432, 6_912)
+    [ernie] = [
+        m
+        for m in json.loads(phasemeter("models", "--json").stdout)["models"]
+        if m["name"] == "ernie-4.5-0.3b"
+    ]
+    assert (ernie["parameters"], ernie["kv_bytes_per_token"], ernie["crossover_tokens"]) == (
+        360_748_032,
+        18_432,
+        6_912,
+    )
     assert json.loads(phasemeter("doctor", "--json").stdout)["checks"]
 
 

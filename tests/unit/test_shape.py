@@ -71,9 +71,8 @@ def test_every_page_is_in_the_navigation():
 def test_links_between_our_pages_lead_somewhere():
     broken: list[str] = []
     for page in [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]:
-        for link in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
-            if not (page.parent / link).exists():
-                broken.append(f"{page.relative_to(ROOT)}: {link}")
+        links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text())
+        broken += [f"{page.relative_to(ROOT)}: {link}" for link in links if not (page.parent / link).exists()]
     assert broken == []
 
 

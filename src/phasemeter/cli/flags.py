@@ -53,9 +53,17 @@ def engine_flags(function: F) -> F:
                 "--api-key-env", metavar="NAME", help="Environment variable that holds the API key."
             ),
             click.option(
-                "--dtype", default="auto", show_default=True, help="Number format of an engine started here: auto, float32, bfloat16 or float16."
+                "--dtype",
+                default="auto",
+                show_default=True,
+                help="Number format of an engine started here: auto, float32, bfloat16 or float16.",
             ),
-            click.option("--device", default="auto", show_default=True, help="Device of the local engine: auto, cpu, cuda or cuda:N."),
+            click.option(
+                "--device",
+                default="auto",
+                show_default=True,
+                help="Device of the local engine: auto, cpu, cuda or cuda:N.",
+            ),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
             click.option(
                 "--hardware",
@@ -135,7 +143,11 @@ def grid_flags(function: F) -> F:
                 "--paired", is_flag=True, help="Read input and output lists side by side, not crossed."
             ),
             click.option(
-                "--seed", type=int, default=0, show_default=True, help="Seed of the order and of random weights; prompts differ from run to run whatever the seed."
+                "--seed",
+                type=int,
+                default=0,
+                show_default=True,
+                help="Seed of the order and of random weights; prompts differ from run to run whatever the seed.",
             ),
             click.option(
                 "--warmup",

@@ -18,7 +18,7 @@ from phasemeter.cli.progress import note, progress
 from phasemeter.engines import open_engine
 from phasemeter.engines.spec import EngineSpec
 from phasemeter.measure.plan import Grid, check_grid, planned_requests
-from phasemeter.measure.session import measure
+from phasemeter.measure.session import Beside, measure
 from phasemeter.measure.telemetry import Probe
 from phasemeter.record.clock import Anchor, MonotonicClock, anchor, wall_text
 from phasemeter.record.engine import Engine, EngineInfo
@@ -88,19 +88,14 @@ async def _perform(job: Job) -> None:
         await engine.start()
         check_grid(job.grid, engine.info.max_context_tokens)
         header = await _header(job, engine, clock)
-        probes = _probes(engine.info)
         with progress(clock, quiet=job.quiet) as watch:
-            await measure(
-                engine,
-                job.grid,
-                clock,
-                job.out,
-                header,
+            beside = Beside(
                 watch=watch,
-                probes=probes,
+                probes=_probes(engine.info),
                 keep_text=job.keep_text,
                 ceilings=None if header.ceilings is None else partial(_measured_ceilings, engine.info, clock),
             )
+            await measure(engine, job.grid, clock, job.out, header, beside)
     finally:
         await engine.close()
 

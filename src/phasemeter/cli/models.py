@@ -9,7 +9,7 @@ from phasemeter.cli.flags import json_flag
 from phasemeter.measure.lengths import parse_counts
 from phasemeter.roofline.floor import decode_floor, prefill_floor
 from phasemeter.roofline.hardware import find_hardware
-from phasemeter.roofline.model import ModelShape, load_shape, PRESETS
+from phasemeter.roofline.model import PRESETS, ModelShape, load_shape
 from phasemeter.roofline.work import decode, prefill, work
 
 
@@ -19,7 +19,11 @@ from phasemeter.roofline.work import decode, prefill, work
     "--hardware", default="a100-40gb-sxm", show_default=True, metavar="NAME", help="Floors for this chip."
 )
 @click.option(
-    "--input-tokens", default="64,128,256,512", show_default=True, metavar="N,N,...", help="Prompt lengths of the table."
+    "--input-tokens",
+    default="64,128,256,512",
+    show_default=True,
+    metavar="N,N,...",
+    help="Prompt lengths of the table.",
 )
 @click.option("--dtype", default="bfloat16", show_default=True, help="Number format of weights and cache.")
 @json_flag

@@ -3,7 +3,7 @@
 """vLLM in a process of its own: started as `ENGINE_PYTHON vllm_child.py VLLM FLAGS`, it speaks JSON lines.
 
 It runs under the engine's interpreter, where Phasemeter is not installed: nothing but the standard library
-and vLLM is imported here. `vllm_local` is the other end. Standard output belongs to the protocol; whatever vLLM
+and vLLM is imported here. `vllm_local` is the other end. Standard output belongs to the protocol; what vLLM
 prints goes to standard error.
 
     in   {"op": "generate", "id": 7, "token_ids": [...], "max_tokens": 32, ...}   {"op": "abort", "id": 7}

@@ -158,7 +158,7 @@ class VllmLocal:
         self.import_ns: int | None = None
         """Time to import vLLM, nanoseconds; None before `start`."""
         self.build_ns: int | None = None
-        """Time to load, compile, capture and warm up (the log splits it), nanoseconds; None before `start`."""
+        """Time to load, compile, capture and warm up (the log splits it), nanoseconds."""
         self.first_ns: int | None = None
         """Time of the very first request (4 tokens in, 2 out), nanoseconds; None before `start`."""
 

@@ -35,7 +35,7 @@ class Pipe(asyncio.SubprocessProtocol):
     async def open(
         self, command: Sequence[str], log: IO[bytes], environment: Mapping[str, str] | None
     ) -> None:
-        """Start the child in a process group of its own, so that a Ctrl-C reaches us alone. Raises EngineError
+        """Start the child in a process group of its own, so that Ctrl-C reaches us alone. Raises EngineError
         when there is no such interpreter."""
         loop = asyncio.get_running_loop()
         try:

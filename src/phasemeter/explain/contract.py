@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import to_builtins
 
+from phasemeter.explain.front_end import FrontEndSplit
 from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists
 from phasemeter.explain.shapes import ShapeSummary
 from phasemeter.explain.stats import Dist
@@ -54,6 +55,12 @@ def _phase_json(phase: PhaseDist | None) -> Json | None:
     return None if phase is None or dist is None else dist | {"basis": phase.basis.value}
 
 
+def _front_end_json(split: FrontEndSplit | None) -> Json | None:
+    if split is None:
+        return None
+    return {"api_process": _phase_json(split.api_process), "outside": _phase_json(split.outside)}
+
+
 def _shape_json(shape: ShapeSummary) -> Json:
     floor, prefill = shape.floor, shape.phases.prefill
     return {
@@ -74,6 +81,7 @@ def _shape_json(shape: ShapeSummary) -> Json:
             "datasheet": struct_json(shape.floor_datasheet),
         },
         "phases": phases_json(shape.phases),
+        "front_end_split": _front_end_json(shape.front_end_split),
         "attribution": struct_json(shape.attribution),
         "decode_slope": struct_json(shape.decode_slope),
         "throughput": struct_json(shape.throughput),

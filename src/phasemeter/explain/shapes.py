@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from phasemeter.explain.attribute import Attribution, Mean, attribute
 from phasemeter.explain.floors import FloorCheck, Load, floor_check, kv_us_per_token
+from phasemeter.explain.front_end import FrontEndSplit, front_end_split
 from phasemeter.explain.growth import DecodeSlope, Exponent, Point, decode_slope, exponents
 from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists, gaps_ns, latency, phase_dists
 from phasemeter.explain.load import Throughput, concurrency, throughput
@@ -49,6 +50,7 @@ class ShapeSummary(Struct, frozen=True):
     seen_max: int | None = None
     seen_mean: float | None = None
     """Requests of this shape in flight at once."""
+    front_end_split: FrontEndSplit | None = None
 
     @property
     def floor(self) -> FloorCheck | None:
@@ -134,6 +136,7 @@ def _summarise(key: ShapeKey, readings: list[Reading], context: Context) -> Shap
         throughput=throughput(ok, readings, context.origin),
         seen_max=levels.seen_max,
         seen_mean=levels.seen_mean,
+        front_end_split=front_end_split(ok, blocks),
     )
 
 

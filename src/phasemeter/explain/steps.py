@@ -14,54 +14,25 @@ the engine's clock):
 
 Where a request's decode phase began is inferred from when it finished and how long it decoded; the step that
 ended nearest to it gave the first token. A baseline needs three steps; for another batch size it is
-interpolated between those that have one, and the steps that this was done for are counted. """
+interpolated between those that have one, and the steps that this was done for are counted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from phasemeter.explain.phases import Basis
 from phasemeter.explain.stats import Dist, distribution
+from phasemeter.explain.steps_table import Baseline, StepKind, StepTable, kind_of
 from phasemeter.record.engine import EngineStep, Outcome, SeenRequest
 from phasemeter.record.run import Run
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int64]
-
-MIN_FOR_BASELINE = 3
 MOST_REQUESTS = 20
 MOST_ROWS = 400
 
 UNTOLD = "the engine told its steps without tokens; start vLLM with --enable-logging-iteration-details"
 UNPLACED = "no request finished on the clock of the steps, so none can be laid over them"
-
-
-class StepKind(Struct, frozen=True):
-    """Steps that did the same: "prefill", "decode" or "mixed". Cost in milliseconds."""
-
-    kind: str
-    steps: int
-    prefill_tokens: int
-    decode_tokens: int
-    cost_ms: Dist | None
-    running_mean: float | None
-    waiting_max: int | None
-    kv_usage_max: float | None
-
-
-class Baseline(Struct, frozen=True):
-    """What a step costs that decodes so many requests and prefills nothing."""
-
-    decode_requests: int
-    steps: int
-    median_ms: float
 
 
 class RequestSteps(Struct, frozen=True):
@@ -147,11 +118,11 @@ def summarise_steps(run: Run) -> StepsSummary | None:
     if not told:
         return StepsSummary(steps=len(run.steps), told=0, note=UNTOLD)
     placed = _measured(run)
-    table = _Table.of(told if not placed else _window(told, placed))
+    table = StepTable.of(told if not placed else _window(told, placed))
     requests = [one for line in placed if (one := _request(table, line)) is not None]
     lost = sorted(requests, key=lambda r: -(r.interference_ms or 0.0))
-    lives = [line for line in placed if lost and (line.request, line.index) == (lost[0].request,
-    lost[0].index)] return StepsSummary(
+    first = [line for line in placed if lost and _same(line, lost[0])]
+    return StepsSummary(
         steps=len(run.steps),
         told=len(told),
         kinds=table.kinds(),
@@ -161,7 +132,7 @@ def summarise_steps(run: Run) -> StepsSummary | None:
         interference_ms=_dist([r.interference_ms for r in requests]),
         share=_dist([r.share for r in requests]),
         most=tuple(r for r in lost[:MOST_REQUESTS] if r.prefill_steps),
-        life=_life(table, lives[0]) if lives else None,
+        life=_life(table, first[0]) if first else None,
         note="" if requests else UNPLACED,
     )
 
@@ -170,84 +141,16 @@ def life_of(run: Run, request: str, index: int = 0) -> Life | None:
     """One request's life over the steps; None where its engine did not tell enough of it."""
     told = _told(run.steps)
     lines = [line for line in run.seen if (line.request, line.index) == (request, index)]
-    return _life(_Table.of(told), lines[0]) if told and lines else None
-
-
-class _Table:
-    """The steps as columns, in order of their ends, with sums that run along them."""
-
-    def __init__(self, steps: list[EngineStep], ends: Integers, costs: Floats, baselines: tuple[Baseline,
-    ...]):
-        import numpy as np
-
-        self.steps = steps
-        self.ends = ends
-        self.costs = costs
-        self.baselines = baselines
-        decode = _column([s.decode_requests for s in steps])
-        prefill = _column([s.prefill_tokens for s in steps])
-        mixed = (prefill > 0) & (decode > 0)
-        least, borrowed = _least_ns(baselines, decode)
-        self.running = {
-            "shared": _sums(decode > 1),
-            "prefill_steps": _sums(mixed),
-            "prefill_tokens": _sums(np.where(mixed, prefill, 0)),
-            "prefill_steps_ns": _sums(np.where(mixed, costs, 0.0)),
-            "interference_ns": _sums(np.where(mixed, costs - least, 0.0)),
-            "borrowed": _sums(mixed & borrowed),
-        }
-
-    @classmethod
-    def of(cls, told: Sequence[EngineStep]) -> _Table:
-        import numpy as np
-
-        steps = sorted(told, key=lambda step: step.engine_ns)
-        ends = np.asarray([step.engine_ns for step in steps], dtype=np.int64)
-        decode = _column([s.decode_requests for s in steps])
-        alone = np.asarray([float(s.duration_ns or 0) for s in steps])
-        costs = np.where(decode > 0, np.diff(ends, prepend=ends[:1]).astype(np.float64), alone)
-        if steps and decode[0] > 0:
-            costs[0] = alone[0]  # nobody saw the step before
-        return cls(steps, ends, costs, _baselines(steps, costs))
-
-    def over(self, name: str, first: int, last: int) -> float:
-        """A running sum over steps first + 1 to last."""
-        sums = self.running[name]
-        return float(sums[last + 1] - sums[first + 1])
-
-    def kinds(self) -> tuple[StepKind, ...]:
-        groups: dict[str, list[int]] = {"prefill": [], "decode": [], "mixed": []}
-        for i, step in enumerate(self.steps):
-            name = _kind(step)
-            if name is not None:
-                groups[name].append(i)
-        return tuple(self._kind(name, members) for name, members in groups.items() if members)
-
-    def _kind(self, name: str, members: list[int]) -> StepKind:
-        steps = [self.steps[i] for i in members]
-        running = [s.running for s in steps if s.running is not None]
-        return StepKind(
-            kind=name,
-            steps=len(steps),
-            prefill_tokens=sum(s.prefill_tokens or 0 for s in steps),
-            decode_tokens=sum(s.decode_tokens or 0 for s in steps),
-            cost_ms=distribution([float(self.costs[i]) / 1e6 for i in members]),
-            running_mean=sum(running) / len(running) if running else None,
-            waiting_max=max((s.waiting for s in steps if s.waiting is not None), default=None),
-            kv_usage_max=max((s.kv_usage_ratio for s in steps if s.kv_usage_ratio is not None), default=None),
-        )
+    return _life(StepTable.of(told), lines[0]) if told and lines else None
 
 
 def _told(steps: Sequence[EngineStep]) -> list[EngineStep]:
     """Steps with their tokens that did any work; an engine also tells of empty ones."""
-    return [s for s in steps if s.prefill_tokens is not None and _kind(s) is not None]
+    return [s for s in steps if s.prefill_tokens is not None and kind_of(s) is not None]
 
 
-def _kind(step: EngineStep) -> str | None:
-    prefills, decodes = (step.prefill_tokens or 0) > 0, (step.decode_requests or 0) > 0
-    if prefills:
-        return "mixed" if decodes else "prefill"
-    return "decode" if decodes else None
+def _same(line: SeenRequest, found: RequestSteps) -> bool:
+    return (line.request, line.index) == (found.request, found.index)
 
 
 def _measured(run: Run) -> list[SeenRequest]:
@@ -273,7 +176,7 @@ def _began_ns(line: SeenRequest) -> int:
     return (line.engine_ns or 0) - (report.decode_ns or 0) - (report.prefill_ns or 0) - (report.queue_ns or 0)
 
 
-def _decode_steps(table: _Table, line: SeenRequest) -> tuple[int, int] | None:
+def _decode_steps(table: StepTable, line: SeenRequest) -> tuple[int, int] | None:
     """(the step of the first token, the step of the last), None where the steps do not reach that far."""
     import numpy as np
 
@@ -290,7 +193,7 @@ def _decode_steps(table: _Table, line: SeenRequest) -> tuple[int, int] | None:
     return nearer, last
 
 
-def _request(table: _Table, line: SeenRequest) -> RequestSteps | None:
+def _request(table: StepTable, line: SeenRequest) -> RequestSteps | None:
     place = _decode_steps(table, line)
     decode_ns = line.report.decode_ns
     if place is None or not decode_ns or place[0] == place[1]:
@@ -314,7 +217,7 @@ def _request(table: _Table, line: SeenRequest) -> RequestSteps | None:
     )
 
 
-def _life(table: _Table, line: SeenRequest) -> Life | None:
+def _life(table: StepTable, line: SeenRequest) -> Life | None:
     import numpy as np
 
     place = _decode_steps(table, line)
@@ -352,45 +255,6 @@ def _life(table: _Table, line: SeenRequest) -> Life | None:
         rows=tuple(rows),
         cut=last + 1 > begin + MOST_ROWS,
     )
-
-
-def _baselines(steps: list[EngineStep], costs: Floats) -> tuple[Baseline, ...]:
-    import numpy as np
-
-    groups: dict[int, list[float]] = {}
-    for step, cost in zip(steps, costs, strict=True):
-        if _kind(step) == "decode":
-            groups.setdefault(step.decode_requests or 0, []).append(float(cost))
-    return tuple(
-        Baseline(size, len(values), float(np.median(values)) / 1e6)
-        for size, values in sorted(groups.items())
-        if len(values) >= MIN_FOR_BASELINE
-    )
-
-
-def _least_ns(baselines: tuple[Baseline, ...], decode: Integers) -> tuple[Floats, NDArray[np.bool_]]:
-    """The baseline of every step by its decoding requests, and for which of them it was interpolated (beyond
-    the sizes seen: the nearest one's)."""
-    import numpy as np
-
-    if not baselines:
-        return np.zeros(decode.size), np.zeros(decode.size, dtype=np.bool_)
-    sizes = np.asarray([b.decode_requests for b in baselines], dtype=np.float64)
-    medians = np.asarray([b.median_ms * 1e6 for b in baselines])
-    return np.interp(decode.astype(np.float64), sizes, medians), ~np.isin(decode, sizes)
-
-
-def _column(values: Sequence[int | None]) -> Integers:
-    import numpy as np
-
-    return np.asarray([value or 0 for value in values], dtype=np.int64)
-
-
-def _sums(values: NDArray[np.generic]) -> Floats:
-    """Running sums with a zero in front, so that a stretch is one subtraction."""
-    import numpy as np
-
-    return np.concatenate(([0.0], np.cumsum(values.astype(np.float64))))
 
 
 def _dist(values: Sequence[float | None]) -> Dist | None:

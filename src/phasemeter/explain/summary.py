@@ -18,6 +18,7 @@ from phasemeter.explain.load import Concurrency, Throughput, concurrency, origin
 from phasemeter.explain.phases import Reading, read
 from phasemeter.explain.roof import Roof, best_header, roofs, shape_of
 from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
+from phasemeter.explain.steps import StepsSummary, summarise_steps
 from phasemeter.explain.verdict import Check, Verdict, worst
 from phasemeter.record.clock import wall_text
 from phasemeter.record.engine import Outcome
@@ -72,6 +73,8 @@ class Summary(Struct, frozen=True):
     verdict: Verdict
     shape_name: str | None = None
     hardware_name: str | None = None
+    steps: StepsSummary | None = None
+    """What a batching engine's steps say; None where it told none."""
 
 
 def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None = None) -> Summary:
@@ -120,6 +123,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         verdict=worst(checks),
         shape_name=None if shape is None else shape.name,
         hardware_name=hardware or run.header.hardware,
+        steps=summarise_steps(run),
     )
 
 
@@ -157,6 +161,7 @@ def summary_json(summary: Summary) -> Json:
         "checks": struct_json(summary.checks),
         "verdict": summary.verdict.value,
         "by_shape": shapes_json(summary.shapes),
+        "steps": None if summary.steps is None else struct_json(summary.steps),
     }
 
 

@@ -18,14 +18,12 @@ from phasemeter.record.errors import InputError
 
 # Four-letter words, each a single token with its space in the usual English vocabularies, and five bytes in a
 # byte-level one: so tokens are affine in the number of words for either.
-WORDS = tuple(
-    (
-        "time year work life hand part case week area home side head fact game room line city name team idea "
-        "body back face door term news love form role land plan tree star road blue fire wind snow gold king "
-        "ship farm bird fish milk salt rain lake hill moon wave iron wood desk book page card song play film "
-        "test tool seat"
-    ).split()
-)
+_WORDS = """
+time year work life hand part case week area home side head fact game room line city name team idea body back face door
+term news love form role land plan tree star road blue fire wind snow gold king ship farm bird fish milk salt rain lake
+hill moon wave iron wood desk book page card song play film test tool seat
+"""
+WORDS = tuple(_WORDS.split())
 
 _SERIAL_DIGITS = 4
 _SAFE_LOW, _SAFE_HIGH = 100, 1000

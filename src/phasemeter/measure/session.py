@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from phasemeter.measure.drive import closed_loop
-from phasemeter.measure.plan import Grid, cells, planned_requests, visits, warmups
+from phasemeter.measure.plan import Grid, planned_requests, visits, warmups
 from phasemeter.measure.requests import RequestMaker
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.measure.warmup import find_text_lengths, warm_up
@@ -50,32 +49,32 @@ class Progress(Struct, frozen=True):
 Watcher = Callable[[Progress], None]
 
 
+class Beside(Struct, frozen=True):
+    """What goes along with a session: who listens, what is sampled, what is kept.
+
+    `ceilings` measures the machine once more at the end, in a thread, for the footer.
+    """
+
+    observe: Observer | None = None
+    watch: Watcher | None = None
+    probes: tuple[Probe, ...] = ()
+    keep_text: bool = False
+    extra: dict[str, object] = {}
+    ceilings: Callable[[], dict[str, object]] | None = None
+
+
 class Session:
     """Runs one grid against a started engine. Build it with `measure`; it exists to hold what a visit touches."""
 
     def __init__(
-        self,
-        engine: Engine,
-        grid: Grid,
-        clock: Clock,
-        writer: RunWriter,
-        *,
-        run_id: str,
-        observe: Observer | None,
-        watch: Watcher | None,
-        probes: Sequence[Probe],
-        keep_text: bool,
-        extra: dict[str, object],
+        self, engine: Engine, grid: Grid, clock: Clock, writer: RunWriter, run_id: str, beside: Beside
     ) -> None:
         self._engine = engine
         self._grid = grid
         self._clock = clock
         self._writer = writer
-        self._maker = RequestMaker(engine.info, run_id, grid.sampling, extra)
-        self._observe = observe
-        self._watch = watch
-        self._probes = probes
-        self._keep_text = keep_text
+        self._beside = beside
+        self._maker = RequestMaker(engine.info, run_id, grid.sampling, beside.extra)
         self._done = 0
         self._planned = planned_requests(grid)
         self._unreached = 0
@@ -117,8 +116,8 @@ class Session:
                     cell.concurrency,
                     self._clock,
                     sink,
-                    self._observe,
-                    keep_text=self._keep_text,
+                    self._beside.observe,
+                    keep_text=self._beside.keep_text,
                 )
         ended_ns = self._clock.now_ns()
         took_ns = max(1, ended_ns - started_ns)
@@ -126,7 +125,7 @@ class Session:
             "loop_lag_ns": float(lag.most_ns),
             "client_cpu_ratio": (cpu_ns() - started_cpu_ns) / took_ns,
         }
-        self._writer.write(Sample(t_ns=ended_ns, values=values | reading(self._probes)))
+        self._writer.write(Sample(t_ns=ended_ns, values=values | reading(self._beside.probes)))
         self._write_seen()
         if not cell.warmup:
             self._seconds.setdefault(_key(cell), []).append(took_ns / 1e9)
@@ -156,70 +155,38 @@ class Session:
         return sum(known.get(_key(cell), usual) for cell in ahead)
 
     def _tell(self, cell: Cell | None, left_s: float | None) -> None:
-        if self._watch is not None:
+        if self._beside.watch is not None:
             warming = cell is not None and cell.warmup
-            self._watch(Progress(self._done, self._planned, warming, left_s, cell))
+            self._beside.watch(Progress(self._done, self._planned, warming, left_s, cell))
 
 
 async def measure(
-    engine: Engine,
-    grid: Grid,
-    clock: Clock,
-    out: Path,
-    header: Header,
-    *,
-    observe: Observer | None = None,
-    watch: Watcher | None = None,
-    probes: Sequence[Probe] = (),
-    keep_text: bool = False,
-    extra: dict[str, object] | None = None,
-    ceilings: Callable[[], dict[str, object]] | None = None,
+    engine: Engine, grid: Grid, clock: Clock, out: Path, header: Header, beside: Beside | None = None
 ) -> None:
-    """Measure `grid` on a started `engine` and write the run to `out`. `ceilings` measures the machine once more at
-    the end, in a thread, for the footer.
+    """Measure `grid` on a started `engine` and write the run to `out`.
 
     Raises InputError if `out` exists or cannot be written, EngineError if the engine dies. Whatever ends it, the file
     holds everything that had ended, and a footer.
     """
     with RunWriter(out, header) as writer:
-        session = Session(
-            engine,
-            grid,
-            clock,
-            writer,
-            run_id=header.run_id,
-            observe=observe,
-            watch=watch,
-            probes=probes,
-            keep_text=keep_text,
-            extra=extra or {},
-        )
+        beside = beside or Beside()
+        session = Session(engine, grid, clock, writer, header.run_id, beside)
         started_cpu_ns = cpu_ns()
 
-        def footer(**fields: Any) -> Footer:
-            return Footer(clock.now_ns(), client_cpu_ns=cpu_ns() - started_cpu_ns, **fields)
+        def footer() -> Footer:
+            return Footer(clock.now_ns(), client_cpu_ns=cpu_ns() - started_cpu_ns)
 
         try:
             await session.run()
         except (asyncio.CancelledError, KeyboardInterrupt):
-            writer.write(footer(interrupted=True))
+            writer.write(replace(footer(), interrupted=True))
             raise
         except EngineError as error:
-            writer.write(footer(error=str(error)))
+            writer.write(replace(footer(), error=str(error)))
             raise
         plain = footer()  # before the ceilings are measured: their CPU time is not the client's
-        again = None if ceilings is None else await asyncio.to_thread(ceilings)
+        again = None if beside.ceilings is None else await asyncio.to_thread(beside.ceilings)
         writer.write(replace(plain, ceilings=again))
-
-
-def header_planned(grid: Grid) -> int:
-    """Measured requests that the grid plans, for the run's header."""
-    return planned_requests(grid)
-
-
-def longest_tokens(grid: Grid) -> int:
-    """The largest input plus output of the grid."""
-    return max(cell.input_tokens + cell.output_tokens for cell in cells(grid))
 
 
 def _key(cell: Cell) -> tuple[int, int, int]:

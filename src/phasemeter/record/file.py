@@ -1,7 +1,8 @@
 """Run files: append-only JSONL, one line a thing, readable after a kill at any byte.
 
 Line types by their `type` field: `header` (first line), `request`, `engine_report` and `engine_step` (what the engine
-saw inside, joined by request id on reading), `sample`, `footer` (last, if the run ended by itself). The schema version stands in the header; a reader refuses a newer one and must keep reading every older one.
+saw inside, joined by request id on reading), `sample`, `footer` (last, if the run ended by itself). The schema version
+stands in the header; a reader refuses a newer one and must keep reading every older one.
 
 Schema history:
     1   first version
@@ -111,17 +112,34 @@ def _cannot_write(path: Path, error: OSError) -> InputError:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run file, plain or gzipped, or the `run.jsonl` in a folder. A line cut by a kill is left out and `Run.cut` says so; unreadable lines in
-    the middle are left out and listed in `Run.damaged`. Raises InputError for what is no run file."""
+    """Read a run file, plain or gzipped, or the `run.jsonl` in a folder.
+
+    A line cut by a kill is left out and `Run.cut` says so; unreadable lines in the middle are left out and listed in
+    `Run.damaged`. Raises InputError for what is no run file.
+    """
     if path.is_dir() and (path / "run.jsonl").is_file():
         path = path / "run.jsonl"
     lines = _lines(path)
     header = _header(path, next(lines, None))
-    requests: list[Timeline] = []
-    samples: list[Sample] = []
-    seen: list[SeenRequest] = []
-    steps: list[EngineStep] = []
-    footer: Footer | None = None
+    found, damaged, cut = _decoded(lines)
+    seen = [line for line in found if isinstance(line, SeenRequest)]
+    footers = [line for line in found if isinstance(line, Footer)]
+    return Run(
+        header=header,
+        requests=joined([line for line in found if isinstance(line, Timeline)], seen),
+        samples=tuple(line for line in found if isinstance(line, Sample)),
+        seen=tuple(seen),
+        steps=tuple(line for line in found if isinstance(line, EngineStep)),
+        footer=footers[-1] if footers else None,
+        cut=cut,
+        damaged=tuple(damaged),
+        name=path.name,
+    )
+
+
+def _decoded(lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int], bool]:
+    """The lines after the header, the numbers of those that cannot be read, and whether the last one was cut."""
+    found: list[Line] = []
     damaged: list[int] = []
     cut = False
     for number, (text, whole) in enumerate(lines, start=2):
@@ -130,40 +148,24 @@ def read_run(path: Path) -> Run:
         try:
             line = _decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
+            cut = cut or not whole
             if whole:
                 damaged.append(number)
-            else:
-                cut = True
             continue
-        match line:
-            case Timeline():
-                if len(line.deltas_ns) != len(line.kinds) or (
-                    line.counts is not None and len(line.counts) != len(line.kinds)
-                ):
-                    damaged.append(number)
-                else:
-                    requests.append(line)
-            case Sample():
-                samples.append(line)
-            case SeenRequest():
-                seen.append(line)
-            case EngineStep():
-                steps.append(line)
-            case Footer():
-                footer = line
-            case Header():
-                damaged.append(number)
-    return Run(
-        header=header,
-        requests=joined(requests, seen),
-        samples=tuple(samples),
-        seen=tuple(seen),
-        steps=tuple(steps),
-        footer=footer,
-        cut=cut,
-        damaged=tuple(damaged),
-        name=path.name,
-    )
+        if _sound(line):
+            found.append(line)
+        else:
+            damaged.append(number)
+    return found, damaged, cut
+
+
+def _sound(line: Line) -> bool:
+    """A second header has no place in a run, and a request's arrays must be of one length."""
+    if isinstance(line, Timeline):
+        return (
+            len(line.deltas_ns) == len(line.kinds) == len(line.kinds if line.counts is None else line.counts)
+        )
+    return not isinstance(line, Header)
 
 
 def _header(path: Path, first: tuple[bytes, bool] | None) -> Header:
@@ -198,7 +200,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
-            stream = gzip.open(raw) if zipped else raw
+            stream = gzip.GzipFile(fileobj=raw) if zipped else raw
             try:
                 for line in stream:
                     yield line, line.endswith(b"\n")

@@ -6,6 +6,8 @@ A `Timeline` is what the record keeps of a request. Everything else (TTFT, TPOT,
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from msgspec import Struct
 
 from phasemeter.record.engine import GENERATED, EmissionKind, EngineReport, Outcome, Result
@@ -151,7 +153,7 @@ def broken_invariants(timeline: Timeline) -> list[str]:
         ("end", timeline.end_ns),
     ]
     reached = [(name, t_ns) for name, t_ns in stages if t_ns is not None]
-    for (early_name, early), (late_name, late) in zip(reached, reached[1:], strict=False):
+    for (early_name, early), (late_name, late) in pairwise(reached):
         if late < early:
             found.append(f"{late_name} before {early_name}")
     if any(delta < 0 for delta in timeline.deltas_ns):

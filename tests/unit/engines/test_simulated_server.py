@@ -95,7 +95,7 @@ async def test_a_slow_reader_shows_in_the_log():
     sock.connect(("127.0.0.1", server.port))
     reader, writer = await asyncio.open_connection(sock=sock, limit=1024)
     writer.write(raw({"prompt": "a", "max_tokens": 30_000, "stream": True}))
-    while not server.log.entries():  # noqa: ASYNC110 - the server hands everything over and logs it before we read
+    while not server.log.entries():
         await asyncio.sleep(0.05)
     while await reader.read(1 << 20):
         pass

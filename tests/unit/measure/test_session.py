@@ -12,7 +12,7 @@ from phasemeter.engines.simulated.engine import SimulatedEngine
 from phasemeter.engines.simulated.truth import Truth
 from phasemeter.engines.simulated.virtual import run_virtual
 from phasemeter.measure.plan import Grid
-from phasemeter.measure.session import Progress, measure
+from phasemeter.measure.session import Beside, Progress, measure
 from phasemeter.record.clock import Anchor, ManualClock
 from phasemeter.record.engine import EngineInfo, Outcome, Result
 from phasemeter.record.errors import EngineError, InputError
@@ -38,7 +38,7 @@ def run(
 ):
     async def main(clock: ManualClock) -> None:
         engine = make(clock)
-        await measure(engine, grid, clock, out, header(engine), **options)
+        await measure(engine, grid, clock, out, header(engine), Beside(**options))
 
     run_virtual(main)
 
