@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -198,7 +198,5 @@ def _stop(process: subprocess.Popen) -> None:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             continue
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)  # an engine core that outlived its parent
-    except ProcessLookupError:
-        pass

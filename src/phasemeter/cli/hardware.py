@@ -82,11 +82,10 @@ def _measure(device: str, *, as_json: bool) -> int:
         note("measuring; keep the machine idle for some seconds")
     machine = fingerprint(("torch", "numpy"))
     ceilings = measure_ceilings(device, ("float32", "bfloat16"), MonotonicClock())
-    on_gpu = ceilings.device.startswith("cuda")
-    index = int(ceilings.device.partition(":")[2] or 0) if on_gpu else 0
+    on_gpu = not ceilings.device.startswith("CPU ")
+    cards = [card for card in machine.gpus if card.name == ceilings.device]
     if on_gpu:
-        card = machine.gpus[index] if index < len(machine.gpus) else None
-        row = match_hardware(card.name, card.memory_bytes) if card is not None else None
+        row = match_hardware(ceilings.device, cards[0].memory_bytes if cards else None)
     else:
         row = match_hardware(machine.cpu)
     if as_json:
@@ -97,13 +96,14 @@ def _measure(device: str, *, as_json: bool) -> int:
         }
         click.echo(msgspec.json.encode(found).decode())
         return 0
-    _beside(ceilings, row, machine.cpu)
+    _beside(ceilings, row)
     return 0
 
 
-def _beside(ceilings: Ceilings, row: Hardware | None, cpu: str) -> None:
-    title = row.title if row is not None else f"{cpu}: not in the table"
-    click.echo(f"{ceilings.device}, {ceilings.threads or '?'} threads   datasheet: {title}")
+def _beside(ceilings: Ceilings, row: Hardware | None) -> None:
+    title = row.title if row is not None else "not in the table"
+    threads = "" if ceilings.threads is None else f", {ceilings.threads} threads"
+    click.echo(f"{ceilings.device}{threads}   datasheet: {title}")
     click.echo(f"  {'':<16}{'measured':>14}{'datasheet':>14}")
     sheet = None if row is None else row.memory_bandwidth_bytes_per_s
     click.echo(f"  {'read GB/s':<16}{_giga(ceilings.read_bandwidth_bytes_per_s):>14}{_giga(sheet):>14}")

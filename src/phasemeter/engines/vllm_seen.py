@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
 from collections import Counter
 from importlib import resources
@@ -232,4 +233,5 @@ def _replace(folder: Path, source: str) -> None:
         made.rename(folder)
     except OSError:
         # somebody was quicker, or what lies there is broken: mend it in place
+        shutil.rmtree(made, ignore_errors=True)
         write_plugin(folder, source)

@@ -15,7 +15,7 @@ from phasemeter.record.timeline import Timeline
 
 MOST_ROUNDS = 8
 """A shape that has not settled by then is measured all the same, and a check says so."""
-MOST_OUTPUT_TOKENS = 8
+MOST_OUTPUT_TOKENS = 32
 SETTLED_RATIO = 0.10
 SETTLED_NS = 500_000
 """Two rounds agree when their times differ by less than the larger of the two tolerances."""
