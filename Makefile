@@ -24,6 +24,7 @@ $(STAMPS)/core: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "phasemeter: PYTHON: $(PYTHON): Phasemeter needs Python 3.11 or newer"; exit 2; }
 	@mkdir -p $(STAMPS)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) -e '.[report,fit]'
 	@touch $@
 

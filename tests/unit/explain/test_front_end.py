@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from phasemeter.explain.front_end import front_end_parts, front_end_split
 from phasemeter.explain.phases import read
 from phasemeter.explain.summary import summarise, summary_json
+from phasemeter.record.engine import EngineReport
 from unit.explain.builders import MS, report, run, sequence, timeline, timelines
 
 
@@ -25,12 +28,14 @@ def test_without_the_api_process_there_are_none():
     assert front_end_split([read(timeline())], [0]) is None
 
 
-@given(timelines())
-def test_together_they_are_the_front_end_and_what_decode_differs_by(made):
-    reading = read(made)
+@given(timelines(), st.integers(0, 10**11), st.tuples(*[st.integers(0, 10**10)] * 3))
+def test_together_they_are_the_front_end_and_what_decode_differs_by(made, e2e, inside):
+    reading = read(replace(made, report=EngineReport("x", *inside, e2e)))
     parts, phases = front_end_parts(reading), reading.phases
-    if parts is None or phases.front_end is None:
+    assert (parts is None) == (phases.first is None)
+    if parts is None:
         return
+    assert phases.front_end is not None
     assert phases.decode is not None
     assert phases.engine_decode is not None
     rest = phases.front_end.ns + phases.decode.ns - phases.engine_decode.ns

@@ -59,8 +59,9 @@ def two_requests(jitter_ms=0.0):
     add(20, n=2, decode=1, prefill=128)
     first_b = at
     add(6, n=5, decode=2)
-    end_a = at
+    end_a = (steps[-1].engine_ns - START) / MS
     add(5, n=3, decode=1)
+    at = (steps[-1].engine_ns - START) / MS
     lines = [
         seen("a", end_ms=end_a, decode_ms=end_a - 10),
         seen("b", end_ms=at, decode_ms=at - first_b, prefill_ms=first_b - began_b),
