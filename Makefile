@@ -19,7 +19,7 @@ help:
 	@sed -n '1,9p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "targets: demo test live browser check docs bench dist clean"
 
-$(STAMPS)/core: pyproject.toml
+$(STAMPS)/core: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "phasemeter: PYTHON: none: install Python 3.11 or newer"; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "phasemeter: PYTHON: $(PYTHON): Phasemeter needs Python 3.11 or newer"; exit 2; }
 	@mkdir -p $(STAMPS)
