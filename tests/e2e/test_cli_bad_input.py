@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -40,7 +41,6 @@ GRID = ("--input-tokens", "8", "--output-tokens", "4", "--repeats", "1")
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("measure", "--model", "no-such-model", *GRID), ["no-such-model"]),
         (("measure", *GRID), ["--model", "preset"]),
         (("measure", "--engine", "nonsense", *GRID), ["--engine", "nonsense"]),
         (("measure", "--engine", "openai", *GRID), ["--url"]),
@@ -244,6 +244,13 @@ def test_unlike_runs_are_not_merged(capfd, tmp_path):
     line = refused(capfd, 2, "explain", *map(str, runs))
     assert "cannot be merged" in line
     assert "truth" in line
+
+
+def test_an_unknown_model_or_no_torch_to_run_it(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = refused(capfd, 2, "measure", "--model", "no-such-model", *GRID)
+    installed = importlib.util.find_spec("torch") is not None
+    assert ("no-such-model" if installed else "phasemeter[local]") in line
 
 
 def test_a_gpu_that_is_not_there(capfd, tmp_path):
