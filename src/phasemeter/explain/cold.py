@@ -16,9 +16,11 @@ _IN_A_ROW = 2
 
 class Cold(Struct, frozen=True):
     """What the first request paid. `steady_ttft_ms` is the median TTFT of the measured requests of the
-    same input length and concurrency; `requests_to_settle` counts the requests of that length from the
-    run's first one on, before two in a row came within 20 % (or 1 ms) of it, None where that never
-    happened. All None where there was nothing to tell it from."""
+    same input length that were sent, like the first one, with as many others in flight (a later one of a
+    full load waits for those before it, and that is no warmth); where the record does not tell that, of
+    the same concurrency. `requests_to_settle` counts such requests from the run's first one on, before
+    two in a row came within 20 % (or 1 ms) of it, None where that never happened. All None where there
+    was nothing to tell it from."""
 
     first_ttft_ms: float | None = None
     steady_ttft_ms: float | None = None
@@ -55,8 +57,12 @@ def _answered(reading: Reading) -> bool:
 
 
 def _alike(reading: Reading, first: Reading) -> bool:
-    a, b = reading.timeline.cell, first.timeline.cell
-    return (a.input_tokens, a.concurrency) == (b.input_tokens, b.concurrency)
+    a, b = reading.timeline, first.timeline
+    if a.cell.input_tokens != b.cell.input_tokens:
+        return False
+    if a.in_flight is not None and b.in_flight is not None:
+        return a.in_flight == b.in_flight
+    return a.cell.concurrency == b.cell.concurrency
 
 
 def _to_settle(readings: Sequence[Reading], steady_ns: float) -> int | None:

@@ -23,6 +23,9 @@ __all__ = ["Latency", "PhaseDist", "PhaseDists", "ShapeKey", "ShapeSummary", "sh
 EAGER_ENGINES = frozenset({"local"})
 """Engines that launch their kernels one by one, so that the measured launch cost applies."""
 
+SERIAL_ENGINES = frozenset({"local"})
+"""Engines that serve one request at a time: the others wait in a queue and share no decode step."""
+
 
 class ShapeKey(Struct, frozen=True, order=True):
     """What makes two requests comparable."""
@@ -113,7 +116,8 @@ def _summarise(key: ShapeKey, readings: list[Reading], context: Context) -> Shap
     blocks = context.blocks(ok)
     levels = concurrency(readings, context.origin)
     seen, shape_phases = latency(ok, blocks), phase_dists(ok, blocks)
-    load = _load(key, ok, levels.seen_max or 1)
+    together = 1 if context.engine_kind in SERIAL_ENGINES else levels.seen_max or 1
+    load = _load(key, ok, together)
     checks = (
         {roof.source: _floor_check(roof, load, seen, shape_phases) for roof in context.roofs} if ok else {}
     )

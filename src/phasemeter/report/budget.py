@@ -115,4 +115,6 @@ def _bound_key(entry: Attribution) -> str:
     if entry.mean_ms <= 0:
         return "bound_unknown"
     largest = max(entry.shares, key=lambda share: share.ms, default=None)
+    if entry.phase == "first" and largest is not None and largest.cause is Cause.HOST:
+        return "bound_waits"  # queue, network and front end are in that remainder: nobody saw whose it was
     return "bound_unknown" if largest is None else _BOUND_WORDS.get(largest.cause, "bound_unknown")

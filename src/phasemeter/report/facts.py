@@ -67,11 +67,13 @@ def counts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
             lang, "throughput", tokens=plain(flow.output_tokens_per_s), requests=plain(flow.requests_per_s)
         )
         found.append(Fact(word(lang, "throughput"), rate))
-    if conc.seen_max is not None:
-        asked = plain(None) if conc.asked is None else str(conc.asked)
-        found.append(
-            Fact(word(lang, "concurrency"), say(lang, "concurrency", asked=asked, seen=conc.seen_max))
-        )
+    if conc.levels:
+        asked = ", ".join(str(level.asked) for level in conc.levels)
+        seen = ", ".join(str(level.seen_max) for level in conc.levels)
+        found.append(Fact(word(lang, "concurrency"), say(lang, "concurrency", asked=asked, seen=seen)))
+    answer = summary.latency.ttfa_ms
+    if answer is not None:
+        found.append(Fact(word(lang, "ttfa_name"), say(lang, "first_answer", ms=plain(answer.p50))))
     counted = word(lang, f"counted_{summary.tokens_counted}")
     found.append(Fact(word(lang, "tokens_counted"), counted, loud=summary.tokens_counted == "chunk"))
     return tuple(found)
@@ -122,7 +124,7 @@ def _ceiling(ceiling: Ceiling, lang: str) -> Fact:
         hardware=ceiling.hardware,
     )
     if ceiling.launch_ns is not None:
-        text += f", {plain(ceiling.launch_ns / 1e3)} µs"
+        text += say(lang, "ceiling_launch", launch=plain(ceiling.launch_ns / 1e3))
     return Fact(word(lang, "ceiling"), text)
 
 

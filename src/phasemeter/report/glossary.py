@@ -65,7 +65,7 @@ GLOSSARY: dict[str, dict[str, Entry]] = {
         ),
         "decode": (
             "Decode",
-            "First token to last token, seen by the client: one token a step.",
+            "First token to last token, seen by the client.",
             "decode",
         ),
         "tail": (
@@ -94,8 +94,8 @@ GLOSSARY: dict[str, dict[str, Entry]] = {
         ),
         "ci": (
             "95 % interval",
-            "Bootstrap over requests of the median. Two numbers whose intervals overlap are not shown to "
-            "differ.",
+            "Of the median, by bootstrap: whole repeats are drawn where there are five or more, else "
+            "requests. Two numbers whose intervals overlap are not shown to differ.",
             "numbers",
         ),
         "observed": (
@@ -197,7 +197,7 @@ GLOSSARY: dict[str, dict[str, Entry]] = {
         ),
         "ci": (
             "95 % 区间",
-            "对请求做自助抽样得到的中位数区间。区间重叠的两个数不能说不同。",
+            "中位数的自助抽样区间：重复不少于五轮时按轮抽样，否则按请求抽样。区间重叠的两个数不能说不同。",
             "numbers",
         ),
         "observed": (

@@ -207,11 +207,10 @@ def _attribution(shapes: Sequence[ShapeView], lang: str) -> str:
             ]
             strip = f'<span class="strip" aria-hidden="true">{bar}</span>'
             rows.append([escape(shape.short), escape(entry.label), strip, *cells])
-    return (
-        table(heads, rows, caption=label(lang, "attribution_note"))
-        if rows
-        else f"<p>{say(lang, 'no_floor')}</p>"
-    )
+    note = label(lang, "attribution_note")
+    if any(entry.phase == "first" for shape in shapes for entry in shape.attributed):
+        note += (" " if lang == "en" else "") + label(lang, "attribution_first")
+    return table(heads, rows, caption=note) if rows else f"<p>{say(lang, 'no_floor')}</p>"
 
 
 def _length_sections(run: RunView, index: int, lang: str) -> Iterator[str]:

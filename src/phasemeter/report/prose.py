@@ -98,7 +98,7 @@ def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
         output_tokens=entry.output_tokens,
         concurrency=entry.concurrency,
         exponent=number,
-        sentence=sentence,
+        sentence=sentence.replace("） ", "）"),  # a full-width bracket brings its own space
     )
 
 

@@ -12,6 +12,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "throughput": "{tokens} tokens/s, {requests} requests/s",
         "concurrency": "{asked} asked, at most {seen} seen",
         "ceiling": "{source}: {peak}, {bandwidth}, {hardware}",
+        "ceiling_launch": ", {launch} µs a kernel launch",
+        "first_answer": "{ms} ms in the median; TTFT counts the reasoning before it",
         "run_invalid": (
             "The checks call this run invalid ({checks}): what follows describes it, do not rely on it."
         ),
@@ -26,13 +28,13 @@ SENTENCES: dict[str, dict[str, str]] = {
             "engine does not say how much of the first part was prefill."
         ),
         "prefill_why": (
-            "Its prefill takes {ms} ms, {ratio} its floor of {floor} ms (ceilings: {ceilings}): "
-            "{arithmetic} of it is arithmetic at the ceiling's rate, {traffic} memory traffic, and "
+            "Its prefill takes {ms} ms in the median, {ratio} its floor of {floor} ms (ceilings: {ceilings}). Of "
+            "the mean {arithmetic} is arithmetic at the ceiling's rate, {traffic} memory traffic, and "
             "{host} neither: host work and kernels below the ceilings."
         ),
         "decode_why": (
-            "A decode step takes {ms} ms, {ratio} its floor of {floor} ms (ceilings: {ceilings}): "
-            "{traffic} of it is memory traffic at the ceiling's rate (weights and cache), {arithmetic} "
+            "A decode step takes {ms} ms in the median, {ratio} its floor of {floor} ms (ceilings: {ceilings}). "
+            "Of the mean {traffic} is memory traffic at the ceiling's rate (weights and cache), {arithmetic} "
             "arithmetic, {host} host work and kernels below the ceilings."
         ),
         "below_floor": (
@@ -122,6 +124,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "throughput": "{tokens} token/s，{requests} 请求/s",
         "concurrency": "要求 {asked}，最多见到 {seen}",
         "ceiling": "{source}：{peak}，{bandwidth}，{hardware}",
+        "ceiling_launch": "，每次核函数启动 {launch} µs",
+        "first_answer": "中位数 {ms} ms；TTFT 从此前的思考内容算起",
         "run_invalid": "检查判定本次运行无效（{checks}）：以下只是描述，不可依赖。",
         "run_empty": "本次运行没有成功的请求，无从解释：请看检查。",
         "where_split": (
@@ -133,12 +137,12 @@ SENTENCES: dict[str, dict[str, str]] = {
             " token {first}，decode {decode}，其余 {rest}；引擎没有说明前一段中 prefill 占多少。"
         ),
         "prefill_why": (
-            "其 prefill 用时 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}："
+            "其 prefill 用时中位数为 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}。平均用时中，"
             "{arithmetic} 是按上限计的算术，{traffic} 是访存，{host} 两者都不是：主机工作与未达上限的核函"
             "数。"
         ),
         "decode_why": (
-            "每个 decode 步用时 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}："
+            "每个 decode 步用时中位数为 {ms} ms，与下限 {floor} ms（上限：{ceilings}）之比为 {ratio}。平均用时中，"
             "{traffic} 是按上限计的访存（权重与缓存），{arithmetic} 是算术，{host} 是主机工作与未达上限的"
             "核函数。"
         ),

@@ -276,8 +276,11 @@ def _attribution(shapes: Sequence[ShapeView], lang: str, width: int) -> Iterator
     rows = [(shape, entry) for shape in shapes for entry in shape.attributed]
     if not rows:
         return
-    yield _heading(word(lang, "attribution"), word(lang, "attribution_note"))
-    room = 24 if width >= 100 else 12
+    note = word(lang, "attribution_note")
+    if any(entry.phase == "first" for _, entry in rows):
+        note += (" " if lang == "en" else "") + word(lang, "attribution_first")
+    yield _heading(word(lang, "attribution"), note)
+    room = 24 if width >= 116 else 12
     causes = ("arithmetic", "memory traffic", "host and kernel inefficiency")
     table = _table()
     table.add_column(word(lang, "shape"), justify="right", no_wrap=True)
@@ -285,7 +288,7 @@ def _attribution(shapes: Sequence[ShapeView], lang: str, width: int) -> Iterator
     table.add_column("", no_wrap=True)
     for cause in causes:
         name = Text(f"{CAUSE_FILLS[cause]} ", style=CAUSES[cause]).append(word(lang, cause), style="dim")
-        table.add_column(name, justify="right", no_wrap=width >= 100, overflow="fold")
+        table.add_column(name, justify="right", no_wrap=width >= 116, overflow="fold")
     for shape, entry in rows:
         bar, drawn, upto = Text(), 0, 0.0
         for part in entry.parts:

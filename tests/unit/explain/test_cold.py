@@ -54,3 +54,21 @@ def test_only_requests_of_the_same_length_count():
     far = [msgspec.structs.replace(t, id=f"x{t.id}", cell=other) for t in sequence(6, first=500.0)]
     near = [timeline(f"n{i}", at=-1000.0 + i, first=60.0) for i in range(4)]
     assert cold([read(t) for t in [*far, *near]]).steady_ttft_ms == 60
+
+
+def test_a_first_request_is_compared_with_those_that_met_as_little_load():
+    """Of four sent at once the later ones wait for the first: that wait is a queue, not the steady state."""
+    cell = msgspec.structs.replace(CELL, concurrency=4)
+    made = [
+        timeline(
+            f"r{i}-{slot}",
+            at=1000.0 * i + slot / 100,
+            first=50.0 * (slot + 1) + (40.0 if i == 0 else 0.0),
+            cell=msgspec.structs.replace(cell, warmup=i == 0),
+            in_flight=slot + 1,
+        )
+        for i in range(4)
+        for slot in range(4)
+    ]
+    found = cold([read(t) for t in made])
+    assert (found.first_ttft_ms, found.steady_ttft_ms, found.requests_to_settle) == (90, 50, 1)

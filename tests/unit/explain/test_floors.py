@@ -99,6 +99,15 @@ def test_decode_batch_is_what_was_seen():
     assert check.tpot_alone_floor_ms == pytest.approx(decode_floor(ERNIE, 66, A100).seconds * 1e3)
 
 
+def test_an_engine_that_serves_one_request_at_a_time_shares_no_step():
+    together = [timeline(f"r{i}", at=0.0, cell=Cell(64, 5, concurrency=8)) for i in range(8)]
+    head = known(engine=EngineInfo("local", "m", dtype="bfloat16"))
+    shape = only(summarise(run(*together, header=head)))
+    assert shape.seen_max == 8
+    assert shape.floor.decode_batch == 1
+    assert shape.floor.tpot_floor_ms == shape.floor.tpot_alone_floor_ms
+
+
 def test_cached_prompt_lowers_the_floor():
     usage = Usage(prompt_tokens=512, completion_tokens=5, cached_tokens=448)
     check = only(summarise(run(*sequence(cell=BIG, usage=usage), header=known()))).floor

@@ -109,6 +109,37 @@ def test_bars_are_as_long_as_their_total() -> None:
         assert lengths[shape.short] == pytest.approx(expected, abs=1.0)
 
 
+@pytest.mark.parametrize("width", [80, 100, 124])
+def test_an_unsplit_first_at_concurrency_is_named_whole_and_not_blamed_on_the_host(width: int) -> None:
+    made = run(repeats=5, lengths=(64, 1024), concurrency=(1, 8), report=False, prefill_per_token=40)
+    text = printed(made, width)
+    part = text.split("What the time of a phase is spent on")[1].split("Growth with length")[0]
+    assert "…" not in part
+    assert "first (not split)" in part
+    assert "1024 → 16 ×8" in part
+    assert "the rest holds queue, network and front end too" in " ".join(part.split())
+    rows = [line for line in text.splitlines() if "TTFT ms" in line and "~" in line]
+    assert all("host" not in line for line in rows)
+    if width < 124:
+        assert rows
+        assert all("not told" in line for line in rows)
+
+
+def test_shares_are_said_of_the_mean_and_ratios_of_the_median() -> None:
+    text = " ".join(printed(RUNS["plain"], 100).split())
+    assert "ms in the median" in text
+    assert "Of the mean" in text
+
+
+def test_every_concurrency_asked_is_named_with_what_was_seen() -> None:
+    text = printed(run(repeats=5, lengths=(64,), concurrency=(1, 8)), 100)
+    assert "1, 8 asked, at most 1, 8 seen" in text
+
+
+def test_a_launch_is_named_in_the_ceilings() -> None:
+    assert "4.00 µs a kernel launch" in " ".join(printed(RUNS["plain"], 100).split())
+
+
 def test_markup_in_a_name_is_text() -> None:
     text = printed(RUNS["hostile"], 100)
     assert "[bold red]model[/]" in text.replace("\n", "")
