@@ -14,8 +14,8 @@ from phasemeter.record.run import Run
 
 SRC = Path(__file__).parents[2] / "src"
 TEMPLATE_TOKENS = 7
-BLOCK = 16
-"""Tokens in the smallest block of a prefix cache that we know (vLLM's)."""
+HEAD = 4
+"""Tokens that may be shared by no two prompts. vLLM's blocks have 16, but a radix cache (SGLang) matches by token."""
 
 
 def _measure(oracle: Oracle, out: Path, *args: str) -> tuple[Run, Summary]:
@@ -49,7 +49,7 @@ def _generations(oracle: Oracle) -> list[Seen]:
 
 def test_no_prompt_comes_twice_in_a_run_or_from_run_to_run(tmp_path: Path) -> None:
     """Pitfalls 31 and 33: two runs with one seed against a warm server, ready check and warm-up included, and
-    no two prompts share their first block."""
+    no two prompts open alike."""
     args = ("--input-tokens", "32,48", "--output-tokens", "4", "--repeats", "2", "--seed", "0")
     with Oracle(_answer) as oracle:
         _measure(oracle, tmp_path / "a.jsonl", *args, "--concurrency", "1,2")
@@ -57,9 +57,9 @@ def test_no_prompt_comes_twice_in_a_run_or_from_run_to_run(tmp_path: Path) -> No
         _measure(oracle, tmp_path / "b.jsonl", *args, "--concurrency", "1,2")
         prompts = [seen.json["prompt"] for seen in _generations(oracle)]
     assert 0 < first < len(prompts)
-    ids = [tuple(prompt[:BLOCK]) for prompt in prompts if isinstance(prompt, list) and len(prompt) >= BLOCK]
-    assert len(ids) > 2 * (2 + 1) * 2
-    assert [block for block, n in Counter(ids).items() if n > 1] == []
+    heads = [tuple(prompt[:HEAD]) for prompt in prompts if isinstance(prompt, list) and len(prompt) >= HEAD]
+    assert len(heads) > 2 * (2 + 1) * 2
+    assert [head for head, n in Counter(heads).items() if n > 1] == []
     whole_prompts = [tuple(p) if isinstance(p, list) else p for p in prompts]
     assert [p for p, n in Counter(whole_prompts).items() if n > 1] == []
 

@@ -25,8 +25,8 @@ def prefill_chart(run: RunView, lang: str) -> Figure | None:
         name = f"{word(lang, 'prefill_short') if split else 'TTFT'}, {_group_name(group, lang)}"
         traces += _line(points, name, i)
     traces += _floors(run.shapes, "prefill", lang)
-    if not traces:
-        return None
+    if not any(y > 0 for trace in traces for y in cast("list[float]", trace["y"])):
+        return None  # a simulated prefill of 0 ms has no place on a log axis
     layout = layout_of(word(lang, "axis_input"), word(lang, "axis_ms"), 440)
     ticks = sorted({shape.input_tokens for shape in run.shapes})
     layout["xaxis"] = log_axis(word(lang, "axis_input"), ticks)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from phasemeter.explain.summary import summarise
 from phasemeter.record.errors import InputError
@@ -161,10 +162,25 @@ def test_several_runs_have_apart_sections_and_charts() -> None:
     assert "engine.weights" in html_page(view)
 
 
+def _without_prefill_time() -> Run:
+    """As the simulated engine tells it where no prefill was asked for: no value has a place on a log axis."""
+    made = run(repeats=3, head=header(model="simulated", shape=None, ceilings=False))
+    requests = tuple(
+        replace(timeline, report=timeline.report and replace(timeline.report, prefill_ns=0))
+        for timeline in made.requests
+    )
+    return replace(made, requests=requests)
+
+
 @pytest.mark.parametrize(
     "made",
-    [run(repeats=0, failed=2), run(repeats=1, lengths=(64,)), run(repeats=3, report=False)],
-    ids=["nothing succeeded", "one request", "no report"],
+    [
+        run(repeats=0, failed=2),
+        run(repeats=1, lengths=(64,)),
+        run(repeats=3, report=False),
+        _without_prefill_time(),
+    ],
+    ids=["nothing succeeded", "one request", "no report", "a prefill of no time"],
 )
 def test_poor_runs_still_make_a_page(made: Run) -> None:
     reader = parsed(page(made))
