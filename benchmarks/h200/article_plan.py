@@ -16,7 +16,6 @@ from phasemeter.record.request import Cell
 ARTICLE = ((64, 128), (128, 256), (256, 512))
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 7000)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-ANCHOR = (16, 16)
 
 
 class Plan(Struct, frozen=True):
@@ -44,8 +43,7 @@ class Plan(Struct, frozen=True):
         """The visits of one block; the anchor, in which drift shows, comes first."""
         order = random.Random(f"order/{seed}/{number}")
         base = self.base()
-        new, out = ANCHOR if ANCHOR[0] in self.lengths else (self.lengths[0], self.length_output)
-        visits = [Visit(Cell(new, out, block=number, anchor=True), 1)]
+        visits = [Visit(Cell(self.lengths[0], self.length_output, block=number, anchor=True), 1)]
         for visit in order.sample(base, k=len(base)):
             cell = visit.cell
             here = Cell(cell.input_tokens, cell.output_tokens, cell.concurrency, block=number)

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import gc
 import gzip
-import os
 import shutil
 import subprocess
 import sys
@@ -43,7 +42,7 @@ from phasemeter.record.request import Sampling
 from phasemeter.record.run import Footer
 from phasemeter.roofline.config import shape_from_config
 from phasemeter.roofline.hardware import Ceilings, match_hardware
-from phasemeter.roofline.presets import preset_config
+from phasemeter.roofline.presets import load_shape
 
 STARTS = ("http-default", "http-eager", "local-default", "local-eager")
 MODEL = "ernie-4.5-0.3b"
@@ -67,7 +66,9 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--ceilings-s", type=float, default=6.0)
     parser.add_argument("--only-ceilings", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--tiny", action="store_true", help="a toy model and grid, to try the script out")
-    parser.add_argument("--plan", action="store_true", help="print the plan and its expected time; start nothing")
+    parser.add_argument(
+        "--plan", action="store_true", help="print the plan and its expected time; start nothing"
+    )
     return parser.parse_args(given)
 
 
@@ -156,11 +157,16 @@ async def measured(
             "driver": "closed loop",
         },
         planned=plan.requests,
-        shape=shape_from_config(TINY_CONFIG if options.tiny else preset_config(MODEL), "tiny" if options.tiny else MODEL),
+        shape=msgspec.to_builtins(
+            shape_from_config(TINY_CONFIG, "tiny-ernie") if options.tiny else load_shape(MODEL)
+        ),
         hardware=row.name if row else None,
-        ceilings=ceilings,
-    )  # fmt: skip
-    header = make_header(engine.info, asked, CLOCK, machine)
+        ceilings=None if ceilings is None else msgspec.to_builtins(ceilings),
+        notes=getattr(engine, "notes", ()),
+    )
+    # the folder's place is of no interest, the model is
+    info = msgspec.structs.replace(engine.info, model="tiny-ernie" if options.tiny else MODEL)
+    header = make_header(info, asked, CLOCK, machine)
     base = Grid(input_tokens=(1,), output_tokens=(1,), sampling=sampling)
     beside = Beside(probes=(partial(sample_gpu, 0),) if gpu else ())
     with RunWriter(out, header) as writer:
@@ -176,9 +182,7 @@ async def measured(
             raise
         finally:
             short = session.blocks < plan.blocks
-            writer.write(
-                Footer(CLOCK.now_ns(), interrupted=short, client_cpu_ns=cpu_ns() - cpu, error=error)
-            )
+            writer.write(Footer(CLOCK.now_ns(), interrupted=short, client_cpu_ns=cpu_ns() - cpu, error=error))
     return session.blocks
 
 
@@ -186,9 +190,7 @@ def compress(path: Path) -> None:
     """Beside itself with .gz, the plain file gone; without a time stamp, so that the same run gives the same bytes."""
     if not path.exists():
         return
-    with path.open("rb") as plain, Path(f"{path}.gz").open("wb") as target:
-        with gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as packed:
-            shutil.copyfileobj(plain, packed)
+    Path(f"{path}.gz").write_bytes(gzip.compress(path.read_bytes(), mtime=0))
     path.unlink()
 
 
@@ -211,7 +213,7 @@ def ceilings_of(options: argparse.Namespace) -> Ceilings | None:
 
 
 def write_fingerprint(options: argparse.Namespace, ceilings: Ceilings | None) -> None:
-    told = {"machine": fingerprint(FINGERPRINTED), "ceilings": ceilings, "arguments": sys.argv[1:]}
+    told = {"machine": fingerprint(FINGERPRINTED), "ceilings": ceilings}
     if shutil.which("nvidia-smi"):
         answer = subprocess.run(["nvidia-smi", "-q"], capture_output=True, text=True, check=False)
         told["nvidia-smi -q"] = answer.stdout.splitlines()
@@ -227,7 +229,9 @@ def table(paths: list[Path]) -> str:
     """Medians of every shape, milliseconds."""
     lines = ["start          input output batch    n    ttft  prefill  front    tpot"]
     for path in paths:
-        for shape in summarise(read_run(path)).shapes:
+        run = read_run(path)
+        name = run.header.settings["start"]
+        for shape in summarise(run).shapes:
             phases, seen, key = shape.phases, shape.latency, shape.key
             values = (
                 seen.ttft_ms,
@@ -236,7 +240,6 @@ def table(paths: list[Path]) -> str:
                 seen.tpot_ms,
             )
             shown = " ".join("      -" if dist is None else f"{dist.p50:7.2f}" for dist in values)
-            name = path.name.removesuffix(".jsonl.gz")[-14:]
             lines.append(
                 f"{name:14} {key.input_tokens:5} {key.output_tokens:6} {key.concurrency:5} {shape.ok:4} {shown}"
                 + (f"  {shape.failed} failed" if shape.failed else "")
@@ -304,9 +307,7 @@ def main() -> int:
     return 0 if all("blocks in" in line for line in lines) else 4
 
 
-def _loop():  # noqa: ANN202
-    if os.name == "nt":
-        return None
+def _loop():
     import uvloop
 
     return uvloop.new_event_loop

@@ -11,6 +11,7 @@ import sys
 import click
 
 from phasemeter.record.errors import PhasemeterError
+from phasemeter.record.visible import visible
 
 COMMANDS: dict[str, str] = {
     "run": "Measure a model or server, explain where the time goes, write the report.",
@@ -89,5 +90,5 @@ def main(args: list[str] | None = None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    click.echo(f"phasemeter: {' '.join(message.split())}", err=True)
+    click.echo(f"phasemeter: {visible(' '.join(message.split()))}", err=True)
     sys.exit(code)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import click
@@ -16,7 +19,23 @@ from phasemeter.record.request import Sampling
 
 F = TypeVar("F", bound=Callable[..., object])
 
-ENGINE_CHOICES = ("local", "openai", "simulated")
+ENGINE_CHOICES = ("local", "vllm", "vllm-local", "openai", "simulated")
+_IN_VLLMS_ENVIRONMENT = frozenset({"vllm", "vllm-local"})
+
+
+MOST_TIMEOUT_S = 1e7
+"""About four months."""
+
+
+class _Finite(click.FloatRange):
+    """A number in a range; NaN, which compares with nothing, is in none."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As `FloatRange` does it; infinity and NaN are refused."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return number
 
 
 def _all(function: F, options: list[Callable[[F], F]]) -> F:
@@ -35,13 +54,16 @@ def engine_flags(function: F) -> F:
                 type=click.Choice(ENGINE_CHOICES),
                 default="local",
                 show_default=True,
-                help="local: transformers in this process. openai: any OpenAI-compatible server. "
+                help="local: transformers in this process. vllm: a vLLM server, started here or (--url) running. "
+                "vllm-local: vLLM's engine class in a child process, without HTTP. "
+                "openai: any OpenAI-compatible server. "
                 "simulated: known timing, in this process.",
             ),
             click.option(
-                "--model", help="Preset, hub name, directory or FILE.gguf (local); model name (openai)."
+                "--model",
+                help="Preset, hub name, directory (local, vllm) or FILE.gguf (local); model name (openai).",
             ),
-            click.option("--url", help="Server address, with or without /v1 (openai)."),
+            click.option("--url", help="Address of a running server, with or without /v1 (openai, vllm)."),
             click.option(
                 "--api",
                 type=click.Choice(("completions", "chat")),
@@ -62,8 +84,21 @@ def engine_flags(function: F) -> F:
                 "--device",
                 default="auto",
                 show_default=True,
-                help="Device of the local engine: auto, cpu, cuda or cuda:N.",
+                help="Device of an engine started here: auto, cpu, cuda or cuda:N.",
             ),
+            click.option(
+                "--engine-python",
+                metavar="PATH",
+                help="Python of vLLM's own environment. [default: this one]",
+            ),
+            click.option("--engine-steps", is_flag=True, help="Record each step of the engine, too (vllm)."),
+            click.option(
+                "--engine-plugin/--no-engine-plugin",
+                default=True,
+                show_default=True,
+                help="Record what the engine saw of each request, by a plugin given to it (vllm).",
+            ),
+            click.argument("engine_arguments", metavar="[-- ENGINE FLAGS]", nargs=-1),
             click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
             click.option(
                 "--hardware",
@@ -78,14 +113,14 @@ def engine_flags(function: F) -> F:
             click.option("--insecure", is_flag=True, help="Do not verify the server's TLS certificate."),
             click.option(
                 "--temperature",
-                type=click.FloatRange(min=0),
+                type=_Finite(min=0),
                 help="Sampling; unset leaves the engine's own (local: greedy).",
             ),
-            click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Nucleus sampling."),
-            click.option("--top-k", type=click.IntRange(min=0), help="Sample among the K likeliest tokens."),
+            click.option("--top-p", type=_Finite(0, 1, min_open=True), help="Nucleus sampling."),
+            click.option("--top-k", type=click.IntRange(0, 2**31 - 1), help="Sample among the K likeliest tokens."),
             click.option(
                 "--timeout-s",
-                type=click.FloatRange(min=0, min_open=True),
+                type=_Finite(0, MOST_TIMEOUT_S, min_open=True),
                 default=600.0,
                 show_default=True,
                 help="Give a request up after so many seconds.",
@@ -192,8 +227,9 @@ def engine_spec(options: dict[str, object]) -> EngineSpec:
             "--engine local needs a model: a preset such as ernie-4.5-0.3b, "
             "a directory, a hub name or a FILE.gguf",
         )
-    if kind != "openai" and url is not None:
+    if kind not in {"openai", "vllm"} and url is not None:
         raise InputError("--url", url, f"--engine {kind} takes no address; use --engine openai")
+    _check_vllm(kind, options)
     seed = options.get("seed")
     timeout = options.get("timeout_s")
     threads = options.get("threads")
@@ -210,14 +246,60 @@ def engine_spec(options: dict[str, object]) -> EngineSpec:
         timeout_s=timeout if isinstance(timeout, float) else 600.0,
         verify_tls=not options.get("insecure"),
         truth=_truth(options.get("truth")),
+        engine_python=_engine_python(kind, _text(options, "engine_python")),
+        engine_flags=_engine_arguments(kind, options.get("engine_arguments")),
+        engine_plugin=bool(options.get("engine_plugin", True)),
+        engine_steps=bool(options.get("engine_steps")),
+        environment=dict(os.environ) if kind in _IN_VLLMS_ENVIRONMENT else {},
+        cache=str(_cache_folder()) if kind == "vllm" else None,
     )
+
+
+def _check_vllm(kind: str, options: dict[str, object]) -> None:
+    steps, plugin = options.get("engine_steps"), options.get("engine_plugin", True)
+    if steps and kind != "vllm":
+        raise InputError("--engine-steps", "given", f"--engine {kind} tells no steps; leave it out")
+    if steps and not plugin:
+        raise InputError(
+            "--engine-steps", "given", "the plugin tells the steps; leave --no-engine-plugin out"
+        )
+    if kind == "vllm" and options.get("threads") is not None:
+        raise InputError(
+            "--threads",
+            str(options["threads"]),
+            "is for --engine local; set VLLM_CPU_OMP_THREADS_BIND for vLLM",
+        )
+
+
+def _engine_python(kind: str, path: str | None) -> str | None:
+    if path is not None and kind not in _IN_VLLMS_ENVIRONMENT:
+        raise InputError(
+            "--engine-python", path, f"--engine {kind} has no environment of its own; leave it out"
+        )
+    return path
+
+
+def _engine_arguments(kind: str, given: object) -> tuple[str, ...]:
+    words = tuple(str(word) for word in given) if isinstance(given, tuple) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if words and kind not in _IN_VLLMS_ENVIRONMENT:
+        raise InputError("engine flags", " ".join(words), f"--engine {kind} takes none; leave them out")
+    if words and not words[0].startswith("-"):
+        raise InputError(
+            "engine flags", words[0], "write -- and then vLLM's own flags, such as -- --max-num-seqs 8"
+        )
+    return words
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "phasemeter"
 
 
 def grid_of(options: dict[str, object]) -> Grid:
     """The grid part of a command's options, checked. Raises InputError."""
     warmup = _text(options, "warmup") or "auto"
-    if warmup != "auto" and not warmup.isdigit():
-        raise InputError("--warmup", warmup, "give auto or a number of rounds, 0 or more")
+    if warmup != "auto" and not re.fullmatch("[0-9]{1,4}", warmup):
+        raise InputError("--warmup", warmup, "give auto or a number of rounds, 0 to 9999")
     repeats, requests, seed = options.get("repeats"), options.get("requests"), options.get("seed")
     grid = Grid(
         input_tokens=parse_counts(_text(options, "input_tokens") or "", "--input-tokens"),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from phasemeter import __version__
 from phasemeter.cli.progress import note, progress
 from phasemeter.engines import open_engine
 from phasemeter.engines.spec import EngineSpec
+from phasemeter.launch.child import StartError
 from phasemeter.measure.plan import Grid, check_grid, planned_requests
 from phasemeter.measure.session import Beside, measure
 from phasemeter.measure.telemetry import Probe
@@ -24,20 +25,9 @@ from phasemeter.record.clock import Anchor, MonotonicClock, anchor, wall_text
 from phasemeter.record.engine import Engine, EngineInfo
 from phasemeter.record.errors import InputError
 from phasemeter.record.file import check_place
-from phasemeter.record.run import SCHEMA, Header
+from phasemeter.record.run import Header
 from phasemeter.roofline.hardware import find_hardware
 from phasemeter.roofline.model import load_shape
-
-_FINGERPRINTED = (
-    "phasemeter",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "httptools",
-    "uvloop",
-    "msgspec",
-)
 
 
 class Job(Struct, frozen=True):
@@ -81,11 +71,14 @@ def perform(job: Job) -> None:
 
 async def _perform(job: Job) -> None:
     clock = MonotonicClock()
-    engine = open_engine(job.spec, clock)
+    log = job.out.with_name(f"{job.out.stem}.engine.log")
+    engine = open_engine(replace(job.spec, engine_log=str(log)), clock)
     try:
         if not job.quiet:
             note(f"starting {job.spec.kind}: {job.spec.model or job.spec.url or 'the simulated model'}")
-        await engine.start()
+            if isinstance(engine, Talkative):
+                engine.tell_with(note)
+        await _start(engine)
         check_grid(job.grid, engine.info.max_context_tokens)
         header = await _header(job, engine, clock)
         with progress(clock, quiet=job.quiet) as watch:
@@ -100,48 +93,53 @@ async def _perform(job: Job) -> None:
         await engine.close()
 
 
+@runtime_checkable
+class Talkative(Protocol):
+    """An engine that takes long to start and says how far it is."""
+
+    def tell_with(self, tell: Callable[[str], None]) -> None:
+        """Call `tell` with a line now and then."""
+        ...
+
+
+async def _start(engine: Engine) -> None:
+    try:
+        await engine.start()
+    except StartError as error:
+        for line in error.tail:
+            note(f"  | {line}")
+        raise
+
+
 async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
     from phasemeter.measure.environment import fingerprint
+    from phasemeter.measure.header import FINGERPRINTED, Asked, make_header
 
     info = engine.info
-    machine = fingerprint(_FINGERPRINTED)
+    machine = fingerprint(FINGERPRINTED)
     shape = _shape(job, engine)
     ceilings = None
     if job.ceilings and job.spec.kind == "local":
         if not job.quiet:
             note("measuring this machine's ceilings: read bandwidth, GEMM rate, launch cost")
         ceilings = await asyncio.to_thread(_measured_ceilings, info, clock)
-    return Header(
-        schema=SCHEMA,
-        run_id=f"{clock.now_ns() & 0xFFFF:04x}{secrets.token_hex(4)}",
-        phasemeter=__version__,
-        anchor=job.started,
-        engine=info,
-        machine=machine,
+    asked = Asked(
+        started=job.started,
         settings=settings_of(job),
+        planned=planned_requests(job.grid),
         shape=shape,
         hardware=_hardware_name(job, info, machine.cpu),
         ceilings=ceilings,
-        planned=planned_requests(job.grid),
+        notes=getattr(engine, "notes", ()),
     )
+    return make_header(info, asked, clock, machine)
 
 
 def settings_of(job: Job) -> dict[str, object]:
     """The header's settings: all that was asked for and that a merge must agree on."""
-    grid = job.grid
-    return {
-        "input_tokens": list(grid.input_tokens),
-        "output_tokens": list(grid.output_tokens),
-        "concurrency": list(grid.concurrency),
-        "paired": grid.paired,
-        "repeats": grid.repeats,
-        "requests": grid.requests,
-        "warmup": "auto" if grid.warmup is None else grid.warmup,
-        "seed": grid.seed,
-        "sampling": msgspec.to_builtins(grid.sampling),
-        "timeout_s": job.spec.timeout_s,
-        "driver": "closed loop",
-    }
+    from phasemeter.measure.header import grid_settings
+
+    return grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
 
 
 def _measured_ceilings(info: EngineInfo, clock: MonotonicClock) -> dict[str, object]:
@@ -175,7 +173,7 @@ def _hardware_name(job: Job, info: EngineInfo, cpu: str) -> str | None:
 
     if job.hardware is not None:
         return find_hardware(job.hardware).name
-    if job.spec.kind != "local":
+    if not _here(job.spec.kind, job.spec.url):
         return None
     if (info.device or "cpu").startswith("cuda"):
         index = int(info.device.partition(":")[2] or 0) if info.device else 0
@@ -187,18 +185,23 @@ def _hardware_name(job: Job, info: EngineInfo, cpu: str) -> str | None:
 
 
 def _probes(info: EngineInfo) -> tuple[Probe, ...]:
-    """Power, clocks and load of the GPU that an in-process engine runs on."""
+    """Power, clocks and load of the GPU of an engine that runs on this machine."""
     from phasemeter.measure.nvml import sample_gpu
 
     device = info.device or ""
-    if info.kind != "local" or not device.startswith("cuda"):
+    if not _here(info.kind, info.url) or not device.startswith("cuda"):
         return ()
     index = int(device.partition(":")[2] or 0)
     return (lambda: sample_gpu(index),)
 
 
+def _here(kind: str, url: str | None) -> bool:
+    """Whether the engine runs on this machine because we started it."""
+    return kind in {"local", "vllm-local"} or (kind == "vllm" and url is None)
+
+
 def _loop_factory(spec: EngineSpec) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if spec.kind != "openai":
+    if spec.kind not in {"openai", "vllm", "vllm-local"}:
         return None
     try:
         import uvloop

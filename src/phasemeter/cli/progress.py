@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from phasemeter.measure.session import Progress, Watcher
 from phasemeter.record.clock import Clock
+from phasemeter.record.visible import visible
 
 _LINE_EVERY_NS = 5_000_000_000
 
@@ -26,7 +27,7 @@ def progress(clock: Clock, *, quiet: bool = False) -> Generator[Watcher]:
 
 def note(text: str) -> None:
     """One line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def _told(at: Progress) -> str:

@@ -10,6 +10,7 @@ import click
 from phasemeter.cli.flags import lang_flag
 from phasemeter.record.errors import InputError
 from phasemeter.record.file import read_run
+from phasemeter.record.visible import visible
 
 
 @click.command("report")
@@ -56,7 +57,7 @@ def write_report(
         if out.suffix == ".svg":
             from phasemeter.report.picture import picture_svg
 
-            out.write_text(picture_svg(view), encoding="utf-8")
+            out.write_text(visible(picture_svg(view)), encoding="utf-8")  # XML holds no control character
         else:
             from phasemeter.report.html import write_html
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from phasemeter.record.errors import InputError, PhasemeterError
+from phasemeter.record.visible import visible
 
 if TYPE_CHECKING:
     from phasemeter.engines.simulated.server import Settings, SimulatedServer
@@ -67,7 +68,7 @@ def command(**options: object) -> None:
     try:
         _run(options)
     except PhasemeterError as error:
-        click.echo(f"phasemeter: {error}", err=True)
+        click.echo(f"phasemeter: {visible(str(error))}", err=True)
         raise SystemExit(error.exit_code) from None
 
 

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from phasemeter.engines.spec import EngineSpec
 from phasemeter.record.clock import Clock
 from phasemeter.record.engine import Engine
 from phasemeter.record.errors import InputError
+
+if TYPE_CHECKING:
+    from phasemeter.engines.http_request import HttpOptions
+    from phasemeter.roofline.presets import Preset
 
 
 def open_engine(spec: EngineSpec, clock: Clock) -> Engine:
@@ -27,13 +32,10 @@ def open_engine(spec: EngineSpec, clock: Clock) -> Engine:
 
 def _local(spec: EngineSpec, clock: Clock) -> Engine:
     from phasemeter.engines.transformers_local import LocalOptions, TransformersLocal
-    from phasemeter.roofline.model import find_preset
 
     if spec.model is None:
         raise InputError("--model", "none", "name a preset, a directory, a hub name or a FILE.gguf")
-    # A hub name asks for that checkpoint; only a bare preset name asks for the architecture with random weights.
-    by_name = "/" not in spec.model and not Path(spec.model).exists()
-    preset = find_preset(spec.model) if by_name else None
+    preset = _preset(spec.model)
     return TransformersLocal(
         LocalOptions(
             model=spec.model if preset is None else preset.name,
@@ -48,22 +50,75 @@ def _local(spec: EngineSpec, clock: Clock) -> Engine:
     )
 
 
+def _preset(model: str) -> Preset | None:
+    """The preset that `--model` asks for. A hub name asks for that checkpoint; only a bare preset name asks for the
+    architecture with random weights."""
+    from phasemeter.roofline.model import find_preset
+
+    return find_preset(model) if "/" not in model and not Path(model).exists() else None
+
+
 def _openai(spec: EngineSpec, clock: Clock) -> Engine:
-    from phasemeter.engines.http_request import HttpOptions
-    from phasemeter.engines.http_watch import HttpTimeouts
     from phasemeter.engines.openai_http import OpenAIHttp
 
     if spec.url is None:
         raise InputError("--url", "none", "give the server's address, such as http://127.0.0.1:8000")
-    return OpenAIHttp(
-        HttpOptions(
-            url=spec.url,
-            model=spec.model,
-            api="chat" if spec.api == "chat" else "completions",
-            api_key=spec.api_key,
+    return OpenAIHttp(_http_options(spec, clock, spec.url))
+
+
+def _http_options(spec: EngineSpec, clock: Clock, url: str) -> HttpOptions:
+    from phasemeter.engines.http_request import HttpOptions
+    from phasemeter.engines.http_watch import HttpTimeouts
+
+    return HttpOptions(
+        url=url,
+        model=spec.model,
+        api="chat" if spec.api == "chat" else "completions",
+        api_key=spec.api_key,
+        clock=clock,
+        timeouts=HttpTimeouts(first_token_s=spec.first_token_timeout_s, total_s=spec.timeout_s),
+        verify_tls=spec.verify_tls,
+    )
+
+
+def _vllm(spec: EngineSpec, clock: Clock) -> Engine:
+    from phasemeter.engines.vllm_server import VllmServer, VllmServerOptions
+
+    preset = None if spec.model is None or spec.url is not None else _preset(spec.model)
+    return VllmServer(
+        VllmServerOptions(
+            http=_http_options(spec, clock, spec.url or ""),
+            model=spec.model if preset is None else preset.name,
+            python=spec.engine_python,
+            flags=spec.engine_flags,
+            dtype=spec.dtype,
+            device=spec.device,
+            config=None if preset is None else preset.config,
+            environment=spec.environment,
+            cache=None if spec.cache is None else Path(spec.cache),
+            log=None if spec.engine_log is None else Path(spec.engine_log),
+            plugin=spec.engine_plugin,
+            steps=spec.engine_steps,
             clock=clock,
-            timeouts=HttpTimeouts(first_token_s=spec.first_token_timeout_s, total_s=spec.timeout_s),
-            verify_tls=spec.verify_tls,
+        )
+    )
+
+
+def _vllm_local(spec: EngineSpec, clock: Clock) -> Engine:
+    from phasemeter.engines.vllm_local import VllmLocal, VllmLocalOptions
+
+    preset = None if spec.model is None else _preset(spec.model)
+    return VllmLocal(
+        VllmLocalOptions(
+            model=spec.model if preset is None else preset.name,
+            python=spec.engine_python,
+            flags=spec.engine_flags,
+            dtype=spec.dtype,
+            device=spec.device,
+            config=None if preset is None else preset.config,
+            environment=spec.environment,
+            log=None if spec.engine_log is None else Path(spec.engine_log),
+            clock=clock,
         )
     )
 
@@ -77,6 +132,8 @@ def _simulated(spec: EngineSpec, clock: Clock) -> Engine:
 
 ENGINES: dict[str, Callable[[EngineSpec, Clock], Engine]] = {
     "local": _local,
+    "vllm": _vllm,
+    "vllm-local": _vllm_local,
     "openai": _openai,
     "simulated": _simulated,
 }

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, Struct
 
+from phasemeter.engines.http_reports import UNREADABLE, Count, llama_report, sglang_report, vllm_report
 from phasemeter.engines.http_sse import sse_events
 from phasemeter.record.engine import GENERATED, EmissionKind, EngineReport
 from phasemeter.record.request import Usage
 
-_NS_PER_MS = 1_000_000
 _FIRST_LOOK_BYTES = 16_384
 _NOTHING = (b"", b"null", b"[]", b"{}", b"false", b'""')
 _UNSET = Raw()
@@ -35,19 +35,20 @@ class _Choice(Struct, gc=False):
     delta: _Delta | None = None
     text: str | None = None
     finish_reason: str | None = None
+    meta_info: Raw = _UNSET
 
 
 class _PromptDetails(Struct, gc=False):
-    cached_tokens: int | None = None
+    cached_tokens: Count | None = None
 
 
 class _CompletionDetails(Struct, gc=False):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Count | None = None
 
 
 class _Usage(Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
 
@@ -60,19 +61,15 @@ class _Chunk(Struct, gc=False):
     error: Raw = _UNSET
     metrics: Raw = _UNSET
     timings: Raw = _UNSET
+    meta_info: Raw = _UNSET
 
 
-class _VllmMetrics(Struct):
-    queue_time_ms: float | None = None
-    time_to_first_token_ms: float | None = None
-    generation_time_ms: float | None = None
+class _Code(Struct):
+    code: Raw = _UNSET
 
 
-class _LlamaTimings(Struct):
-    cache_n: int | None = None
-    prompt_ms: float | None = None
-    predicted_n: int | None = None
-    predicted_ms: float | None = None
+class _Coded(_Code):
+    error: Raw = _UNSET
 
 
 class _Function(Struct):
@@ -85,12 +82,9 @@ class _ToolCall(Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
-_vllm_metrics = msgspec.json.Decoder(_VllmMetrics)
-_llama_timings = msgspec.json.Decoder(_LlamaTimings)
+_coded = msgspec.json.Decoder(_Coded)
+_code = msgspec.json.Decoder(_Code)
 _tool_calls = msgspec.json.Decoder(list[_ToolCall])
-
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError)
-"""What decoding a chunk raises when it is not the JSON that it should be."""
 
 
 class Fact(Struct, frozen=True):
@@ -103,6 +97,8 @@ class Fact(Struct, frozen=True):
     usage: Usage | None = None
     report: EngineReport | None = None
     error: str | None = None
+    code: int | None = None
+    """The status that an error event names; a refusal may come inside a 200."""
 
 
 def read_chunk(data: bytes, event_name: bytes = b"") -> Fact:
@@ -110,22 +106,23 @@ def read_chunk(data: bytes, event_name: bytes = b"") -> Fact:
     if data == b"[DONE]":
         return Fact(EmissionKind.DONE)
     if event_name == b"error":
-        return Fact(EmissionKind.ERROR, error=message_of(data))
+        return Fact(EmissionKind.ERROR, error=message_of(data), code=_status_of(data))
     chunk = _chunk.decode(data)
     if _told(chunk.error) or chunk.object == "error":
-        return Fact(EmissionKind.ERROR, error=message_of(data))
+        return Fact(EmissionKind.ERROR, error=message_of(data), code=_status_of(data))
     usage = chunk.usage
     choice = chunk.choices[0] if chunk.choices else None
     kind, text = _content(choice)
+    report = _report(chunk, choice)
     if choice is None and usage is not None:
         kind = EmissionKind.USAGE
     return Fact(
         kind=kind,
         text=text,
-        completion_tokens=usage.completion_tokens if usage is not None else None,
+        completion_tokens=_count(chunk, report),
         finish_reason=choice.finish_reason if choice is not None else None,
         usage=_usage(usage),
-        report=_report(chunk),
+        report=report,
     )
 
 
@@ -148,6 +145,17 @@ def first_token_ns(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> int | N
         if fact.kind in GENERATED:
             return event.recv_ns
     return None
+
+
+def _status_of(data: bytes) -> int | None:
+    """`code` of an error body, or of the object under `error`; servers write it as a number or as its digits."""
+    try:
+        whole = _coded.decode(data)
+        inner = _code.decode(whole.error) if bytes(whole.error)[:1] == b"{" else whole
+    except UNREADABLE:
+        return None
+    told = bytes(inner.code).strip(b'"')
+    return int(told) if told.isdigit() and len(told) == 3 else None
 
 
 def message_of(data: bytes, limit: int = 300) -> str:
@@ -226,41 +234,24 @@ def _usage(usage: _Usage | None) -> Usage | None:
     )
 
 
-def _report(chunk: _Chunk) -> EngineReport | None:
-    """vLLM (`--enable-per-request-metrics`): `time_to_first_token_ms` is first scheduled to first token,
-    so prefill, not a client's TTFT; `generation_time_ms` is first to last token. llama.cpp (`timings`):
-    `prompt_ms` ends with the first token, `predicted_ms` runs from there."""
+def _report(chunk: _Chunk, choice: _Choice | None) -> EngineReport | None:
+    """What the server tells of its own times, by the field that holds it (see `http_reports`)."""
+    info = chunk.meta_info if _told(chunk.meta_info) else choice.meta_info if choice is not None else _UNSET
     try:
-        if _told(chunk.metrics):
-            return _vllm_report(_vllm_metrics.decode(chunk.metrics))
-        if _told(chunk.timings):
-            return _llama_report(_llama_timings.decode(chunk.timings))
+        for raw, read in (
+            (chunk.metrics, vllm_report),
+            (chunk.timings, llama_report),
+            (info, sglang_report),
+        ):
+            if _told(raw):
+                return read(bytes(raw))
     except UNREADABLE:
         pass  # some other server's field of that name
     return None
 
 
-def _vllm_report(told: _VllmMetrics) -> EngineReport | None:
-    times = (told.queue_time_ms, told.time_to_first_token_ms, told.generation_time_ms)
-    if all(time is None for time in times):
-        return None
-    queue_ns, prefill_ns, decode_ns = (_ns(time) for time in times)
-    return EngineReport(
-        "vllm response metrics", queue_ns=queue_ns, prefill_ns=prefill_ns, decode_ns=decode_ns
-    )
-
-
-def _llama_report(told: _LlamaTimings) -> EngineReport | None:
-    if told.prompt_ms is None and told.predicted_ms is None:
-        return None
-    return EngineReport(
-        "llama.cpp timings",
-        prefill_ns=_ns(told.prompt_ms),
-        decode_ns=_ns(told.predicted_ms),
-        cached_tokens=told.cache_n,
-        n_tokens=told.predicted_n,
-    )
-
-
-def _ns(milliseconds: float | None) -> int | None:
-    return None if milliseconds is None else round(milliseconds * _NS_PER_MS)
+def _count(chunk: _Chunk, report: EngineReport | None) -> int | None:
+    """Tokens so far: usage in every chunk, or llama.cpp's `timings_per_token`."""
+    if chunk.usage is not None:
+        return chunk.usage.completion_tokens
+    return report.n_tokens if report is not None and _told(chunk.timings) else None

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from phasemeter.engines.http_chunks import message_of
+from phasemeter.engines.http_chunks import UNREADABLE, message_of
 from phasemeter.engines.http_pool import Pool
 from phasemeter.engines.http_request import PATHS, Accepted, HttpOptions, Target, Writer, body_of
 from phasemeter.engines.http_settle import HttpReply
@@ -31,6 +31,8 @@ _PATIENCE_S = 120.0
 _TRIES = 3
 _PAUSE_S = 0.3
 _PASSING = frozenset({Outcome.REFUSED, Outcome.RESET})
+_TOLD_INSTEAD = frozenset({Outcome.REFUSED, Outcome.ERROR_IN_STREAM})
+"""What a server may say inside a 200 instead of answering."""
 
 
 class _Model(Struct):
@@ -152,7 +154,7 @@ class Probe:
             return None
         try:
             return msgspec.json.decode(answer.body(), type=_Version).version
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
 
     async def _accepted(self, model: str) -> tuple[Accepted, dict[str, str], bool]:
@@ -170,7 +172,7 @@ class Probe:
             result = await self._ask(model, accepted)
         else:
             accepted = wanted
-        if result.status != HTTPStatus.OK or result.outcome is Outcome.ERROR_IN_STREAM:
+        if result.status != HTTPStatus.OK or result.outcome in _TOLD_INSTEAD:
             # refused or broken just now: nothing was learnt, so ask for no more than what every server takes
             return Accepted(include_usage=usage), {"probe": result.outcome.value}, False
         if accepted.token_ids and not _counted_ids(result):
@@ -257,7 +259,7 @@ def _models(answer: Answer) -> list[_Model] | None:
         return None
     try:
         return msgspec.json.decode(answer.body(), type=_Models).data
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -55,6 +55,12 @@ class _Stream(Struct, frozen=True):
         return next((fact.error for fact in self.facts if fact.kind is EmissionKind.ERROR), None)
 
     @property
+    def refused(self) -> bool:
+        """A refusal inside a 200: vLLM has sent its headers by the time it finds its queue full."""
+        first = next((fact for fact in self.facts if fact.kind is EmissionKind.ERROR), None)
+        return first is not None and first.code in _REFUSALS and not self.generated
+
+    @property
     def done(self) -> bool:
         return any(fact.kind is EmissionKind.DONE for fact in self.facts)
 
@@ -111,6 +117,10 @@ def _streamed(bare: Result, answer: Answer) -> Result:
         what = "one JSON document, not a stream" if kind == "application/json" else "a web page, not a stream"
         told = message_of(answer.body(), limit=200)
         return replace(bare, outcome=Outcome.BAD_RESPONSE, error=f"the server sent {what}: {told}")
+    coding = (answer.header("content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        told = f"the server compressed the stream ({coding}) although it was asked not to"
+        return replace(bare, outcome=Outcome.BAD_RESPONSE, error=told)
     stream = _read(answer.stamps_ns, answer.pieces)
     outcome, error = _outcome(stream, answer)
     usages = [fact.usage for fact in stream.facts if fact.usage is not None]
@@ -149,7 +159,7 @@ def _read(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> _Stream:
 def _outcome(stream: _Stream, answer: Answer) -> tuple[Outcome, str | None]:
     """What the server says of the request weighs most, then how the bytes ended, then what was missing."""
     if stream.error is not None:
-        return Outcome.ERROR_IN_STREAM, stream.error
+        return Outcome.REFUSED if stream.refused else Outcome.ERROR_IN_STREAM, stream.error
     if answer.end in _TIMEOUTS and not stream.done:
         return _TIMEOUTS[answer.end], answer.error
     if stream.garbage is not None:

@@ -23,3 +23,17 @@ class EngineSpec(Struct, frozen=True, omit_defaults=True):
     verify_tls: bool = True
     truth: dict[str, object] = {}
     """Settings of the simulated engine (see `engines.simulated.truth`)."""
+    engine_python: str | None = None
+    """Interpreter of the engine's own environment; None is ours."""
+    engine_flags: tuple[str, ...] = ()
+    """Flags for the engine itself, as they were given."""
+    engine_log: str | None = None
+    """File for what a started engine prints; None keeps it in a temporary one."""
+    engine_plugin: bool = True
+    """Have our plugin tell what the engine saw of each request, where the engine takes one."""
+    engine_steps: bool = False
+    """Have it tell each step as well."""
+    environment: dict[str, str] = {}
+    """The environment variables that a started engine's are made from; they may hold secrets and are never written."""
+    cache: str | None = None
+    """Folder for what is worth keeping from start to start."""

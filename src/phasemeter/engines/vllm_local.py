@@ -1,9 +1,9 @@
 """vLLM without its HTTP server: the engine runs in a child process of vLLM's own environment (`vllm_child`),
 and every request brings back what the engine core saw of it.
 
-Against `vllm_server` with the same flags this tells the engine from the front end: no HTTP, no SSE, and with
-`--skip-tokenizer-init` no tokenizer either. What is left of a front end here is one pipe each way, vLLM's own
-hand-over to the engine core, and its detokeniser where there is a tokenizer.
+Against `vllm_server` with the same flags this tells the engine from the front end: no HTTP, no SSE, and the
+prompt comes as token ids. What is left of a front end here is one pipe each way, vLLM's own
+hand-over to the engine core, and its detokeniser.
 
     sent = written to the pipe --front end--> queued --queue--> scheduled --prefill--> first token
         --decode--> last
@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +25,11 @@ import msgspec
 from msgspec import Struct
 
 from phasemeter.engines.byte_tokenizer import ByteTokenizer, pieces
-from phasemeter.engines.vllm_pipe import Pipe, reason_in
+from phasemeter.engines.vllm_install import Installed, find_vllm, mended_path, vllm_environment
+from phasemeter.engines.vllm_pipe import Piece, Pipe, Ready, Stats, Words, last_lines, read_piece, read_words
+from phasemeter.engines.vllm_plan import Plan, choose_model, plan_of
+from phasemeter.engines.vllm_reasons import reason_of
+from phasemeter.launch.child import Death
 from phasemeter.record.clock import Clock, MonotonicClock
 from phasemeter.record.engine import (
     Emission,
@@ -37,112 +40,63 @@ from phasemeter.record.engine import (
     Result,
     Settled,
 )
-from phasemeter.record.errors import EngineError, InputError
+from phasemeter.record.errors import EngineError
 from phasemeter.record.request import Cell, Request, Usage
+from phasemeter.roofline.shape import ModelShape
 
 KIND = "vllm-local"
 SOURCE = "vllm in process"
 _CHILD = Path(__file__).with_name("vllm_child.py")
-_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+_KNOWN = frozenset({"--no-enable-prefix-caching"})
+"""Of the flags that a measurement wants, the one that is the engine's and not the HTTP server's."""
 
 
 class VllmLocalOptions(Struct, frozen=True):
-    """What to run and how.
+    """What to run and how; the same as for `vllm_server`, so that the two differ in the way to the engine alone.
 
     model        hub name, model folder, or (with `config`) the name of an architecture preset
     python       the interpreter that can import vllm; None takes our own
-    flags        vLLM's engine flags as `vllm serve` takes them (those of the HTTP server alone are refused by
-                 vLLM)
+    flags        vLLM's engine flags as `vllm serve` takes them (it refuses those of its HTTP server alone)
     dtype        "auto", "float32", "bfloat16" or "float16"
-    config       a Hugging Face config for a preset: it is then run with random weights and by token ids alone
+    device       "auto", "cpu", "cuda" or "cuda:N"
+    config       a Hugging Face config for a preset: it is then run with random weights
+    environment  the environment variables that the child's are made from
     log          file for what vLLM prints; None keeps it in a temporary one
-    environment  the child's environment variables; None takes ours
     start_s      seconds to become ready
     """
 
-    model: str
+    model: str | None = None
     python: str | None = None
     flags: tuple[str, ...] = ()
     dtype: str = "auto"
-    seed: int = 0
-    clock: Clock = MonotonicClock()
+    device: str = "auto"
     config: Mapping[str, object] | None = None
+    environment: Mapping[str, str] = {}
     log: Path | None = None
-    environment: Mapping[str, str] | None = None
-    start_s: float = 900.0
-
-
-class _Ready(Struct, frozen=True):
-    """What the child says of itself when it takes requests."""
-
-    version: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    load_format: str | None = None
-    max_context_tokens: int | None = None
-    vocab_tokens: int | None = None
-    skip_tokenizer_init: bool = False
-    python: str | None = None
-    import_ns: int | None = None
-    build_ns: int | None = None
-    details: dict[str, str] = {}
-
-
-class _Stats(Struct, frozen=True):
-    queue_ns: int | None = None
-    prefill_ns: int | None = None
-    decode_ns: int | None = None
-    n_tokens: int | None = None
-    cached_tokens: int | None = None
-    preemptions: int | None = None
-
-
-class _Words(Struct, frozen=True):
-    """A line of the child that is no piece of a stream."""
-
-    ready: _Ready | None = None
-    dead: str | None = None
-    end: int | None = None
-    error: str | None = None
-    aborted: bool = False
-    finish_reason: str | None = None
-    prompt_tokens: int | None = None
-    e2e_ns: int | None = None
-    stats: _Stats | None = None
-
-
-class _Piece(Struct, frozen=True, array_like=True):
-    """A piece of a stream: request number, token ids, text where there is a tokenizer."""
-
-    number: int
-    ids: list[int]
-    text: str | None = None
+    clock: Clock = MonotonicClock()
+    start_s: float = 1800.0
+    plugin: bool = False
+    steps: bool = False
 
 
 class _Flight:
     """One request in flight: its pieces as they came."""
 
-    __slots__ = ("connected_ns", "done", "end", "end_ns", "pieces", "sent_ns")
+    __slots__ = ("done", "end", "end_ns", "pieces", "sent_ns")
 
     def __init__(self) -> None:
-        self.connected_ns = 0
         self.sent_ns = 0
-        self.pieces: list[tuple[int, _Piece]] = []
-        self.end: _Words | None = None
+        self.pieces: list[tuple[int, Piece]] = []
+        self.end: Words | None = None
         self.end_ns = 0
         self.done = asyncio.Event()
-
-
-_piece = msgspec.json.Decoder(_Piece)
-_words = msgspec.json.Decoder(_Words)
 
 
 class VllmLocal:
     """Implements `record.engine.Engine` on vLLM's AsyncLLM in a child process."""
 
     def __init__(self, options: VllmLocalOptions) -> None:
-        if not options.model.strip():
-            raise InputError("--model", options.model, "give a preset, a hub name or a model folder")
+        self._chosen = choose_model(options.model, options.config, options.flags)
         self._options = options
         self._clock = options.clock
         self._pipe: Pipe | None = None
@@ -151,10 +105,10 @@ class VllmLocal:
         self._log_path = options.log
         self._numbers = itertools.count()
         self._flights: dict[int, _Flight] = {}
-        self._ready: asyncio.Future[_Ready] | None = None
+        self._ready: asyncio.Future[Ready] | None = None
         self._dead: str | None = None
         self._closing = False
-        self._info = EngineInfo(kind=KIND, model=options.model, takes_token_ids=True)
+        self._info = EngineInfo(kind=KIND, model=options.model or "", takes_token_ids=True)
         self.import_ns: int | None = None
         """Time to import vLLM, nanoseconds; None before `start`."""
         self.build_ns: int | None = None
@@ -167,28 +121,49 @@ class VllmLocal:
         """What runs; complete after `start`."""
         return self._info
 
+    @property
+    def shape(self) -> ModelShape | None:
+        """The model's shape, where its config.json is at hand."""
+        return self._chosen.shape
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How long the parts of the start took; it differs from start to start, so it is no setting."""
+        parts = {"import": self.import_ns, "build": self.build_ns, "first_request": self.first_ns}
+        told = [f"{name}_s={ns / 1e9:.2f}" for name, ns in parts.items() if ns is not None]
+        return (f"vLLM start-up: {' '.join(told)}",) if told else ()
+
     async def start(self) -> None:
-        """Start the child and wait until it generates. Raises EngineError with the reason if it does not."""
-        options = self._options
-        self._folder = tempfile.TemporaryDirectory(prefix="phasemeter-vllm-")
-        folder = Path(self._folder.name)
-        self._log_path = options.log or folder / "vllm.log"
-        self._log = self._log_path.open("ab")
-        self._ready = asyncio.get_running_loop().create_future()
-        self._pipe = Pipe(self._clock, self._heard, self._ended)
-        command = [options.python or sys.executable, str(_CHILD), *_flags(options, folder)]
+        """Start the child and wait until it generates. Raises InputError when there is no vLLM or no such model,
+        EngineError with the reason when it does not come up."""
         try:
-            await self._pipe.open(command, self._log, options.environment)
-            ready = await asyncio.wait_for(asyncio.shield(self._ready), options.start_s)
-        except TimeoutError:
-            await self.close()
-            raise EngineError(f"vLLM was not ready after {options.start_s:.0f} s") from None
+            await self._start()
         except BaseException:
             await self.close()
             raise
-        self._info = _info(options, ready)
+        await self._probe()
+
+    async def _start(self) -> None:
+        options = self._options
+        self._folder = tempfile.TemporaryDirectory(prefix="phasemeter-vllm-", ignore_cleanup_errors=True)
+        folder = Path(self._folder.name)
+        installed = await find_vllm(options.python or sys.executable, options.environment)
+        plan = plan_of(self._chosen, options, installed, _KNOWN, folder)
+        mended = mended_path(installed, folder)
+        environment = vllm_environment(options.environment, paths=(mended,), more=plan.environment)
+        self._log_path = options.log or folder / "vllm.log"
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = self._log_path.open("wb")
+        self._ready = asyncio.get_running_loop().create_future()
+        self._pipe = Pipe(self._clock, self._heard, self._ended)
+        command = [installed.python, str(_CHILD), "--model", plan.model, *plan.flags]
+        await self._pipe.open(command, self._log, environment)
+        try:
+            ready = await asyncio.wait_for(asyncio.shield(self._ready), options.start_s)
+        except TimeoutError:
+            raise EngineError(f"vLLM was not ready after {options.start_s:g} s") from None
+        self._info = _info(plan, installed, ready)
         self.import_ns, self.build_ns = ready.import_ns, ready.build_ns
-        await self._probe(ready)
 
     async def generate(self, request: Request) -> VllmReply | Settled:
         """Run one request. Cancellation aborts it in the engine and re-raises at once. Raises EngineError
@@ -202,7 +177,7 @@ class VllmLocal:
         number = next(self._numbers)
         flight = self._flights[number] = _Flight()
         order = _order(number, request)
-        flight.connected_ns, flight.sent_ns = self._pipe.send(order)
+        flight.sent_ns = self._pipe.send(order)
         try:
             await flight.done.wait()
         except asyncio.CancelledError:
@@ -223,10 +198,10 @@ class VllmLocal:
         if self._folder is not None:
             self._folder.cleanup()
 
-    async def _probe(self, ready: _Ready) -> None:
+    async def _probe(self) -> None:
         """One short request, so that ready means: it generates."""
-        most = ready.vocab_tokens or 1000
-        ids = tuple(i % most for i in (11, 12, 13, 14))
+        most = self._info.vocab_tokens or 1000
+        ids = tuple(i % most for i in (11, 12, 14, 15))
         started_ns = self._clock.now_ns()
         result = (await self.generate(Request("probe", Cell(4, 2), max_tokens=2, token_ids=ids))).settle()
         self.first_ns = self._clock.now_ns() - started_ns
@@ -236,12 +211,12 @@ class VllmLocal:
 
     def _heard(self, stamp_ns: int, line: bytes) -> None:
         if line.startswith(b"["):
-            piece = _piece.decode(line)
+            piece = read_piece(line)
             flight = self._flights.get(piece.number)
             if flight is not None:
                 flight.pieces.append((stamp_ns, piece))
             return
-        words = _words.decode(line)
+        words = read_words(line)
         if words.ready is not None and self._ready is not None and not self._ready.done():
             self._ready.set_result(words.ready)
         if words.dead is not None:
@@ -253,17 +228,12 @@ class VllmLocal:
 
     def _ended(self, code: int | None) -> None:
         """The child is gone: whoever waits is told why."""
-        if self._closing and self._ready is not None and self._ready.done():
-            why = "the engine was closed"
-        else:
-            how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
-            told = reason_in(self._log_path) if self._log_path is not None else ""
-            why = f"the vLLM process ended ({how}): {told}"
+        why = "the engine was closed" if self._closing else _why(code, self._log_path)
         self._dead = self._dead or why
         now_ns = self._clock.now_ns()
         for flight in self._flights.values():
             flight.end_ns = now_ns
-            flight.end = _Words(dead=self._dead)
+            flight.end = Words(dead=self._dead)
             flight.done.set()
         if self._ready is not None and not self._ready.done():
             self._ready.set_exception(EngineError(why))
@@ -285,14 +255,14 @@ class VllmReply:
 
 
 def _result(flight: _Flight, *, by_ids: bool) -> Result:
-    end = flight.end or _Words(dead="the stream has no end")
+    end = flight.end or Words(dead="the stream has no end")
     emissions = _emissions(flight, by_ids=by_ids)
     n_tokens = sum(emission.n_tokens or 0 for emission in emissions)
     outcome = _outcome(end, n_tokens)
     return Result(
         outcome=outcome,
         end_ns=flight.end_ns,
-        connected_ns=flight.connected_ns,
+        connected_ns=flight.sent_ns,
         sent_ns=flight.sent_ns,
         first_byte_ns=emissions[0].recv_ns if emissions else None,
         emissions=emissions,
@@ -309,7 +279,7 @@ def _result(flight: _Flight, *, by_ids: bool) -> Result:
     )
 
 
-def _outcome(end: _Words, n_tokens: int) -> Outcome:
+def _outcome(end: Words, n_tokens: int) -> Outcome:
     if end.dead is not None:
         return Outcome.RESET
     if end.error is not None:
@@ -317,7 +287,7 @@ def _outcome(end: _Words, n_tokens: int) -> Outcome:
     return Outcome.OK if n_tokens else Outcome.EMPTY_STREAM
 
 
-def _told(stats: _Stats) -> dict[str, int | None]:
+def _told(stats: Stats) -> dict[str, int | None]:
     return msgspec.structs.asdict(stats)
 
 
@@ -361,41 +331,31 @@ def _refusal(request: Request, info: EngineInfo) -> str | None:
     return None
 
 
-def _flags(options: VllmLocalOptions, folder: Path) -> Sequence[str]:
-    """vLLM's flags: what the options say first, so that the user's own flags win."""
-    model = options.model
-    flags = ["--seed", str(options.seed)]
-    if options.dtype != "auto":
-        flags += ["--dtype", options.dtype]
-    if options.config is not None:
-        model = str(folder / "model")
-        Path(model).mkdir()
-        (Path(model) / "config.json").write_text(json.dumps(options.config), "utf-8")
-        flags += ["--load-format", "dummy", "--skip-tokenizer-init"]
-    elif Path(model).is_dir() and not any((Path(model) / name).exists() for name in _TOKENIZERS):
-        flags += ["--skip-tokenizer-init"]
-    return ["--model", model, *flags, *options.flags]
+def _why(code: int | None, log: Path | None) -> str:
+    death = Death(code)
+    reason = reason_of(death, [] if log is None else last_lines(log))
+    # where only the way of dying is known, the reason says it
+    return f"the vLLM process {'died' if reason.startswith('it ') else death.how}: {reason}"
 
 
-def _info(options: VllmLocalOptions, ready: _Ready) -> EngineInfo:
-    random = (ready.load_format or "").lower() == "dummy"
+def _info(plan: Plan, installed: Installed, ready: Ready) -> EngineInfo:
+    random = (ready.load_format or plan.load_format or "").lower() == "dummy"
+    versions = installed.versions | ({"vllm": ready.version} if ready.version else {})
     return EngineInfo(
         kind=KIND,
-        model=options.model,
+        model=plan.name,
         version=ready.version,
         dtype=ready.dtype,
         device=ready.device,
-        weights=f"random, seed {options.seed}" if random else "checkpoint",
+        weights="random (vLLM's dummy loader)" if random else "checkpoint",
         takes_token_ids=True,
         honours_ignore_eos=True,
         max_context_tokens=ready.max_context_tokens,
         vocab_tokens=ready.vocab_tokens,
         details={
-            "tokenizer": "none" if ready.skip_tokenizer_init else "the model's",
-            "flags": " ".join(options.flags),
+            "tokenizer": "none" if ready.skip_tokenizer_init else "yes",
+            **plan.details,
             **ready.details,
         },
-        versions={
-            name: value for name, value in (("vllm", ready.version), ("python", ready.python)) if value
-        },
+        versions=versions,
     )

@@ -11,11 +11,67 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, cast
 
+import msgspec
+from msgspec import Struct
+
 from phasemeter.record.clock import Clock
 from phasemeter.record.errors import EngineError
 
-_TAIL_BYTES = 16_384
+_TAIL_BYTES = 65_536
 _GRACE_S = 15.0
+
+
+class Ready(Struct, frozen=True):
+    """What the child says of itself when it takes requests."""
+
+    version: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    load_format: str | None = None
+    max_context_tokens: int | None = None
+    vocab_tokens: int | None = None
+    skip_tokenizer_init: bool = False
+    python: str | None = None
+    import_ns: int | None = None
+    build_ns: int | None = None
+    details: dict[str, str] = {}
+
+
+class Stats(Struct, frozen=True):
+    """What the engine core saw of a request; durations in its own clock."""
+
+    queue_ns: int | None = None
+    prefill_ns: int | None = None
+    decode_ns: int | None = None
+    n_tokens: int | None = None
+    cached_tokens: int | None = None
+    preemptions: int | None = None
+
+
+class Words(Struct, frozen=True):
+    """A line of the child that is no piece of a stream."""
+
+    ready: Ready | None = None
+    dead: str | None = None
+    end: int | None = None
+    error: str | None = None
+    aborted: bool = False
+    finish_reason: str | None = None
+    prompt_tokens: int | None = None
+    e2e_ns: int | None = None
+    stats: Stats | None = None
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """A piece of a stream: request number, token ids, text where there is a tokenizer."""
+
+    number: int
+    ids: list[int]
+    text: str | None = None
+
+
+read_piece = msgspec.json.Decoder(Piece).decode
+read_words = msgspec.json.Decoder(Words).decode
 
 
 class Pipe(asyncio.SubprocessProtocol):
@@ -63,14 +119,16 @@ class Pipe(asyncio.SubprocessProtocol):
         self._gone.set()
         self._ended(code)
 
-    def send(self, order: Mapping[str, object]) -> tuple[int, int]:
-        """Write one line; stamps before and after. A child that is gone is told by `ended`, not here."""
+    def send(self, order: Mapping[str, object]) -> int:
+        """Write one line; the stamp is taken just before. Afterwards would be too late: on a busy machine the
+        child wakes up, takes our core and has answered before we read the clock. A child that is gone is told
+        by `ended`, not here."""
         data = json.dumps(order, separators=(",", ":")).encode() + b"\n"
-        before_ns = self._clock.now_ns()
+        stamp_ns = self._clock.now_ns()
         pipe = None if self._transport is None else self._transport.get_pipe_transport(0)
         if pipe is not None and not pipe.is_closing():
             cast("asyncio.WriteTransport", pipe).write(data)
-        return before_ns, self._clock.now_ns()
+        return stamp_ns
 
     async def close(self) -> None:
         """End the child's input and await its end; after a while end it by force. Safe to call twice."""
@@ -91,22 +149,11 @@ class Pipe(asyncio.SubprocessProtocol):
                 os.killpg(self._transport.get_pid(), signal.SIGKILL)
 
 
-def reason_in(log: Path) -> str:
-    """Why a child ended, from what it printed last: the last line that names an error, else the last line."""
+def last_lines(log: Path) -> list[str]:
+    """What a child printed last."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()]
+            return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return "its log cannot be read"
-    lines = [line for line in lines if line]
-    named = [line for line in lines if _names_error(line)]
-    # "Engine core initialization failed. See root cause above" says nothing; what stands above it does
-    better = [line for line in named if "root cause" not in line.lower() and "See stack trace" not in line]
-    chosen = (better or named or lines or ["it printed nothing"])[-1]
-    return " ".join(chosen.split())[-400:]
-
-
-def _names_error(line: str) -> bool:
-    words = line.replace(":", " ").split()
-    return " error: " in f" {line}" or any(word.endswith(("Error", "Exception")) for word in words[:8])
+        return []

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from phasemeter.explain.stats import Floats
 
 _MOST_CLUSTERS = 200
+_MOST_TOKENS_A_PIECE = 4096
+"""A piece that claims more stands for so many gaps: a server's word must not decide how much memory is taken."""
 
 
 class PhaseDist(Struct, frozen=True):
@@ -113,7 +115,8 @@ def _token_gaps(reading: Reading) -> Floats:
     if reading.gap_tokens is None:
         return np.empty(0)
     tokens = np.asarray(reading.gap_tokens, dtype=np.int64)
-    return np.repeat(_chunk_gaps(reading) / np.maximum(tokens, 1), tokens)
+    times = np.minimum(tokens, _MOST_TOKENS_A_PIECE)
+    return np.repeat(_chunk_gaps(reading) / np.maximum(tokens, 1), times)
 
 
 def _dist(

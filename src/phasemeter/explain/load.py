@@ -118,10 +118,15 @@ def _tokens(readings: Sequence[Reading]) -> tuple[Floats, Floats]:
 def _peak(stamps: Floats, counts: Floats, start_ns: int, end_ns: int) -> float:
     import numpy as np
 
+    inside = (stamps >= start_ns) & (stamps <= end_ns)
+    if not inside.any():
+        return 0.0
     parts = max(1, (end_ns - start_ns) // 1_000_000_000)
-    width_s = (end_ns - start_ns) / 1e9 / parts
-    tokens, _ = np.histogram(stamps, bins=parts, range=(start_ns, end_ns), weights=counts)
-    return float(tokens.max()) / width_s
+    width_ns = (end_ns - start_ns) / parts
+    # only the parts that hold tokens are counted: one bad stamp can make a window of years
+    part = np.minimum((stamps[inside] - start_ns) // width_ns, parts - 1)
+    _, owner = np.unique(part, return_inverse=True)
+    return float(np.bincount(owner, weights=counts[inside]).max()) * 1e9 / width_ns
 
 
 def _windows(readings: Sequence[Reading], origin: dict[str, str]) -> dict[str, _Windows]:

@@ -79,6 +79,14 @@ class NotReadyError(EngineError):
         super().__init__(message)
 
 
+class StartError(EngineError):
+    """A server did not come up: the message says why, `tail` holds its last lines."""
+
+    def __init__(self, message: str, tail: tuple[str, ...]) -> None:
+        self.tail = tail
+        super().__init__(message)
+
+
 class Child:
     """A started process. For one event loop's thread; make it with `start`."""
 
@@ -133,10 +141,15 @@ class Child:
         """Whole lines of the log since the last call; after its end also an unfinished last one."""
         return self._log.new_lines(to_the_end=self._over.is_set())
 
-    async def wait(self) -> Death:
-        """Until it has ended."""
-        await self._over.wait()
-        return Death(self._code, self._log.tail(TAIL_LINES))
+    async def wait(self, limit_s: float | None = None) -> Death | None:
+        """Until it has ended; None when it still runs after `limit_s` seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), limit_s)
+        return self.death
+
+    def tail(self, lines: int) -> tuple[str, ...]:
+        """The last lines of its log."""
+        return self._log.tail(lines)
 
     async def await_ready(
         self,
@@ -210,7 +223,9 @@ class Child:
             self._finish(None)
 
     def _finish(self, code: int | None) -> None:
-        if code is None:  # without its guardian: what the kernel did not end with it is in the command's group
+        if (
+            code is None
+        ):  # without its guardian: what the kernel did not end with it is in the command's group
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
         if not self._over.is_set():

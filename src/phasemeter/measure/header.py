@@ -13,8 +13,6 @@ from phasemeter.measure.plan import Grid
 from phasemeter.record.clock import Anchor, Clock
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.run import SCHEMA, Header, Machine
-from phasemeter.roofline.hardware import Ceilings
-from phasemeter.roofline.shape import ModelShape
 
 FINGERPRINTED = (
     "phasemeter",
@@ -37,9 +35,9 @@ class Asked(Struct, frozen=True):
     started: Anchor
     settings: dict[str, object]
     planned: int | None = None
-    shape: ModelShape | None = None
+    shape: dict[str, object] | None = None
     hardware: str | None = None
-    ceilings: Ceilings | None = None
+    ceilings: dict[str, object] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -53,9 +51,9 @@ def make_header(info: EngineInfo, asked: Asked, clock: Clock, machine: Machine |
         engine=info,
         machine=machine or fingerprint(FINGERPRINTED),
         settings=asked.settings,
-        shape=None if asked.shape is None else msgspec.to_builtins(asked.shape),
+        shape=asked.shape,
         hardware=asked.hardware,
-        ceilings=None if asked.ceilings is None else msgspec.to_builtins(asked.ceilings),
+        ceilings=asked.ceilings,
         planned=asked.planned,
         notes=asked.notes,
     )

@@ -16,6 +16,10 @@ from phasemeter.record.errors import InputError
 from phasemeter.record.request import Cell, Sampling
 
 
+MOST_REQUESTS = 1_000_000
+"""In one run: the plan is laid out in memory, and so is the record when it is read."""
+
+
 class Grid(Struct, frozen=True):
     """Every pairing of the lists is a cell; `repeats` blocks of all cells.
 
@@ -52,6 +56,13 @@ def check_grid(grid: Grid, max_context_tokens: int | None = None) -> None:
             "--output-tokens",
             ",".join(map(str, grid.output_tokens)),
             f"with --paired it needs as many entries as --input-tokens ({len(grid.input_tokens)})",
+        )
+    planned = grid.repeats * sum(_visit(grid, cell, 0).requests for cell in cells(grid))
+    if planned > MOST_REQUESTS:
+        raise InputError(
+            "--repeats and --requests",
+            f"{planned} requests in all",
+            f"a run holds {MOST_REQUESTS} at the most; ask for fewer, in several runs",
         )
     for new, out in shapes(grid):
         if max_context_tokens is not None and new + out > max_context_tokens:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import math
 import os
 import zlib
 from collections.abc import Iterator
@@ -20,14 +21,22 @@ from pathlib import Path
 from types import TracebackType
 
 import msgspec
+from msgspec.structs import asdict
 
+from phasemeter.record.clock import wall_text
 from phasemeter.record.engine import EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
 from phasemeter.record.join import joined
 from phasemeter.record.run import SCHEMA, Footer, Header, Run, Sample
-from phasemeter.record.timeline import Timeline
+from phasemeter.record.timeline import Timeline, kind_of
 
 Line = Header | Timeline | Sample | Footer | SeenRequest | EngineStep
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON that others wrote may raise; the last one for brackets within brackets without end."""
+
+_MOST = 2**63 - 1
+"""No number of a run is larger: nanoseconds and tokens are 64-bit integers wherever they are computed with."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -121,7 +130,7 @@ def read_run(path: Path) -> Run:
         path = path / "run.jsonl"
     lines = _lines(path)
     header = _header(path, next(lines, None))
-    found, damaged, cut = _decoded(lines)
+    found, damaged, cut = _decoded(path, lines)
     seen = [line for line in found if isinstance(line, SeenRequest)]
     footers = [line for line in found if isinstance(line, Footer)]
     return Run(
@@ -137,8 +146,9 @@ def read_run(path: Path) -> Run:
     )
 
 
-def _decoded(lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int], bool]:
-    """The lines after the header, the numbers of those that cannot be read, and whether the last one was cut."""
+def _decoded(path: Path, lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int], bool]:
+    """The lines after the header, the numbers of those that cannot be read, and whether the last one was cut. Raises
+    InputError where a second run begins: its stamps lie on another clock."""
     found: list[Line] = []
     damaged: list[int] = []
     cut = False
@@ -147,11 +157,15 @@ def _decoded(lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int]
             continue
         try:
             line = _decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             cut = cut or not whole
             if whole:
                 damaged.append(number)
             continue
+        if isinstance(line, Header):
+            raise InputError(
+                "run file", str(path), f"holds another run from line {number} on; give each run its own file"
+            )
         if _sound(line):
             found.append(line)
         else:
@@ -160,19 +174,37 @@ def _decoded(lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int]
 
 
 def _sound(line: Line) -> bool:
-    """A second header has no place in a run, and a request's arrays must be of one length."""
+    """Whether a line can be computed with; everything beyond that is for the checks to judge."""
     if isinstance(line, Timeline):
-        return (
-            len(line.deltas_ns) == len(line.kinds) == len(line.kinds if line.counts is None else line.counts)
-        )
-    return not isinstance(line, Header)
+        return _of_one_length(line) and all(abs(n) <= _MOST for n in _numbers(line))
+    if isinstance(line, Sample):
+        return all(map(math.isfinite, line.values.values()))
+    return True
+
+
+def _of_one_length(line: Timeline) -> bool:
+    """A request's arrays belong together, piece by piece, and every piece is of a known kind."""
+    counts = line.kinds if line.counts is None else line.counts
+    try:
+        set(map(kind_of, set(line.kinds)))
+    except KeyError:
+        return False
+    return len(line.deltas_ns) == len(line.kinds) == len(counts) and min(line.counts or (0,)) >= 0
+
+
+def _numbers(line: Timeline) -> Iterator[int]:
+    yield from (line.arrived_ns, line.started_ns, line.end_ns, line.connected_ns or 0, line.sent_ns or 0)
+    yield from (sum(map(abs, line.deltas_ns)), sum(line.counts or ()))
+    for told in (line.usage, line.report):
+        if told is not None:
+            yield from (value for value in asdict(told).values() if isinstance(value, int))
 
 
 def _header(path: Path, first: tuple[bytes, bool] | None) -> Header:
     text = b"" if first is None else first[0]
     try:
         peek = msgspec.json.decode(text, type=_Peek)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         peek = _Peek()
     if peek.type != "header" or peek.schema is None:
         cut = first is not None and not first[1] and text.startswith(b'{"type":"header"')
@@ -189,9 +221,11 @@ def _header(path: Path, first: tuple[bytes, bool] | None) -> Header:
             f"has schema {peek.schema}, this Phasemeter reads up to {SCHEMA}; upgrade Phasemeter to read it",
         )
     try:
-        return msgspec.json.decode(text, type=Header)
-    except msgspec.ValidationError as error:
+        header = msgspec.json.decode(text, type=Header)
+        wall_text(header.anchor.wall_ns)
+    except (*UNREADABLE, OverflowError, OSError, ValueError) as error:
         raise InputError("run file", str(path), f"has a damaged header ({error})") from None
+    return header
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, bool]]:

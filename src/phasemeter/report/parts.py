@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from phasemeter.report.inside import InsideView
+
 
 class Mark(StrEnum):
     """How a number is known."""
@@ -220,6 +222,7 @@ class RunView(Struct, frozen=True):
     lines: tuple[Line, ...]
     article: ArticleView | None
     ceilings_measured: bool
+    inside: InsideView | None = None
 
 
 class View(Struct, frozen=True):

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
+from rich.segment import Segment as Piece
 from rich.table import Table
 from rich.text import Text
 
+from phasemeter.record.visible import visible
 from phasemeter.report.digits import (
     INFERRED,
     interval,
@@ -23,8 +25,10 @@ from phasemeter.report.digits import (
     with_interval,
     with_unit,
 )
+from phasemeter.report.inside import InsideView
 from phasemeter.report.palette import CAUSE_FILLS, CAUSES, COLOURS, FILLS
 from phasemeter.report.parts import Fact, Growth, Number, RunView, Segment, ShapeView, View
+from phasemeter.report.steps_view import inside_lines
 from phasemeter.report.words import word
 
 _VERDICT_STYLES = {"ok": "bold green", "warn": "bold yellow", "invalid": "bold red"}
@@ -49,10 +53,21 @@ def render_terminal(view: View, console: Console) -> None:
 
 def _print(view: View, console: Console) -> None:
     for warning in view.warnings:
-        console.print(Text(f"! {warning}", style="bold yellow"))
+        console.print(_Visible(Text(f"! {warning}", style="bold yellow")))
     for run in view.runs:
         for block in _blocks(run, view.lang, console.width):
-            console.print(block)
+            console.print(_Visible(block))
+
+
+class _Visible:
+    """Something to print, without what would act on the terminal: names and errors come from servers and files."""
+
+    def __init__(self, inner: RenderableType) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for piece in console.render(self._inner, options):
+            yield Piece(visible(piece.text), piece.style, piece.control)
 
 
 def _blocks(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
@@ -69,6 +84,9 @@ def _blocks(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
     if run.growth:
         yield _heading(word(lang, "growth"))
         yield _growth(run.growth, width, lang)
+    if run.inside is not None:
+        yield _heading(word(lang, "inside"))
+        yield from _inside(run.inside, width)
     if run.cold is not None:
         yield _heading(word(lang, "cold"))
         yield _prose(run.cold.sentence, width)
@@ -240,7 +258,8 @@ def _bar(segments: Sequence[Segment], longest_ms: float, room: int) -> Text:
         value = segment.number.value
         if value is None:
             continue
-        upto = max(drawn, round((segment.start_ms + value) / longest_ms * room))
+        # stamps out of order can make a phase longer than its whole: the bar ends where the line does
+        upto = min(room, max(drawn, round((segment.start_ms + value) / longest_ms * room)))
         bar.append(FILLS[segment.phase] * (upto - drawn), style=COLOURS[segment.phase])
         drawn = upto
     return bar
@@ -321,6 +340,22 @@ def _growth(growth: Sequence[Growth], width: int, lang: str) -> RenderableType:
             *map(Text, (entry.metric, lengths, str(entry.output_tokens), str(entry.concurrency), exponent))
         )
     return table
+
+
+def _inside(inside: InsideView, width: int) -> Iterator[RenderableType]:
+    for sentence in inside.sentences:
+        yield _prose(sentence, width)
+    tables, life = inside_lines(inside, width)
+    for told in tables:
+        yield _indented(Text(told.title, style="dim"))
+        table = _table()
+        for i, head in enumerate(told.heads):
+            table.add_column(head, justify="right" if i else "left", overflow="fold")
+        for row in told.rows:
+            table.add_row(*map(Text, row))
+        yield table
+    if life:
+        yield _indented(Text(life, overflow="fold"))
 
 
 def _article(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:

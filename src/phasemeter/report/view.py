@@ -16,6 +16,7 @@ from phasemeter.report.numbers import lines_of
 from phasemeter.report.parts import CheckLine, RunView, ShapeView, View
 from phasemeter.report.prose import closing_of, cold_of, growth_of
 from phasemeter.report.shape_view import key_of, rows_each, shape_view
+from phasemeter.report.steps_view import inside_of
 from phasemeter.report.words import check_lang, word
 
 __all__ = ["RunView", "View", "view_of"]
@@ -70,6 +71,7 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
         lines=lines_of(summary, lang),
         article=article_of(summary, lang),
         ceilings_measured=any(ceiling.source == "measured" for ceiling in summary.ceilings),
+        inside=inside_of(summary, lang),
     )
 
 

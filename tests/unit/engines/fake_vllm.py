@@ -16,9 +16,10 @@ class AsyncEngineArgs:
     def __init__(self, args): self.args = args
     @staticmethod
     def add_cli_args(parser):
-        for flag in ("model", "dtype", "seed", "load-format", "max-model-len", "behave"):
+        for flag in ("model", "dtype", "seed", "load-format", "max-model-len", "behave", "tokenizer"):
             parser.add_argument("--" + flag)
-        parser.add_argument("--skip-tokenizer-init", action="store_true")
+        for flag in ("skip-tokenizer-init", "no-enable-prefix-caching"):
+            parser.add_argument("--" + flag, action="store_true")
         return parser
     @classmethod
     def from_cli_args(cls, args): return cls(args)

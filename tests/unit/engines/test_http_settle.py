@@ -84,6 +84,26 @@ def test_an_error_outweighs_everything() -> None:
         assert (result.outcome, result.error) == (Outcome.ERROR_IN_STREAM, "boom")
 
 
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (b'{"error":{"message":"queue full","type":"ServiceUnavailable","code":503}}', Outcome.REFUSED),
+        (b'{"error":{"message":"slow down","code":"429"}}', Outcome.REFUSED),
+        (b'{"object":"error","message":"queue full","code":503}', Outcome.REFUSED),
+        (b'{"error":{"message":"boom","code":500}}', Outcome.ERROR_IN_STREAM),
+        (b'{"error":{"message":"boom","code":"rate_limit_exceeded"}}', Outcome.ERROR_IN_STREAM),
+        (b'{"error":{"message":"boom","code":null}}', Outcome.ERROR_IN_STREAM),
+        (b'{"error":["boom"]}', Outcome.ERROR_IN_STREAM),
+    ],
+)
+def test_a_refusal_inside_a_200_is_a_refusal(body: bytes, outcome: Outcome) -> None:
+    event = b"data: " + body + b"\n\n"
+    assert settle(_answer(event, DONE), CLOCK).outcome is outcome
+    named = b"event: error\n" + event
+    assert settle(_answer(named), CLOCK).outcome is outcome
+    assert settle(_answer(_event("a"), event), CLOCK).outcome is Outcome.ERROR_IN_STREAM  # it had begun
+
+
 def test_html_is_no_stream() -> None:
     result = settle(_answer(b"<html>hi", headers=(("content-type", "text/html; charset=utf-8"),)), CLOCK)
     assert result.outcome is Outcome.BAD_RESPONSE

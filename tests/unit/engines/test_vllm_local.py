@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,15 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from phasemeter.engines import open_engine
+from phasemeter.engines.spec import EngineSpec
 from phasemeter.engines.vllm_local import VllmLocal, VllmLocalOptions
-from phasemeter.engines.vllm_pipe import reason_in
+from phasemeter.engines.vllm_pipe import last_lines
+from phasemeter.record.clock import ManualClock
 from phasemeter.record.engine import EmissionKind, Outcome
 from phasemeter.record.errors import EngineError, InputError
+from phasemeter.record.file import read_run
 from phasemeter.record.request import Cell, Request, Sampling
 from phasemeter.record.timeline import broken_invariants, timeline_of
 from unit.engines.fake_vllm import write_fake_vllm
 
-CONFIG = {"model_type": "llama", "vocab_size": 500}
+CONFIG = {
+    "model_type": "llama",
+    "num_hidden_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "vocab_size": 500,
+}
 
 
 @pytest.fixture(scope="session")
@@ -77,9 +89,10 @@ async def test_it_says_what_it_runs(environment):
         info = engine.info
         assert (info.kind, info.model, info.version) == ("vllm-local", "tiny", "9.9")
         assert (info.dtype, info.max_context_tokens, info.vocab_tokens) == ("float32", 64, 500)
-        assert info.weights == "random, seed 0"
-        assert info.details["tokenizer"] == "none"
-        assert info.details["flags"] == "--max-model-len 64"
+        assert info.weights == "random (vLLM's dummy loader)"
+        assert info.details["tokenizer"] == "yes"
+        assert "--max-model-len 64" in info.details["flags"]
+        assert info.details["prefix_caching"] == "off, by Phasemeter's default"
         assert engine.import_ns > 0
         assert engine.build_ns > 0
         assert engine.first_ns > 0
@@ -95,7 +108,7 @@ async def test_the_engines_own_durations_come_back(environment):
     assert report.e2e_ns >= 5_000_000
     assert result.finish_reason == "length"
     assert (result.usage.prompt_tokens, result.usage.completion_tokens) == (6, 5)
-    assert "".join(e.text for e in result.emissions) == "abcde"  # byte ids, shown by the byte tokenizer
+    assert "".join(e.text for e in result.emissions) == "abcde"
     assert [e.n_tokens for e in result.emissions] == [1] * 5
     timeline = timeline_of(ask(n=5), result, arrived_ns=result.connected_ns, started_ns=result.connected_ns)
     assert broken_invariants(timeline) == []
@@ -112,8 +125,9 @@ async def test_what_a_version_does_not_tell_is_none(environment, behave, preempt
 
 
 async def test_a_model_with_a_tokenizer_answers_in_text_and_takes_text(environment, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("")
     async with running(environment, config=None, model=str(tmp_path)) as engine:
         request = Request("t", Cell(5, 3), max_tokens=3, prompt="hello")
         result = (await engine.generate(request)).settle()
@@ -122,8 +136,11 @@ async def test_a_model_with_a_tokenizer_answers_in_text_and_takes_text(environme
     assert result.usage.prompt_tokens == 5
 
 
-async def test_text_without_a_tokenizer_is_refused_in_words(environment):
-    async with running(environment) as engine:
+async def test_without_a_tokenizer_ids_are_shown_and_text_is_refused(environment):
+    async with running(environment, "--skip-tokenizer-init") as engine:
+        shown = (await engine.generate(ask(n=3))).settle()
+        assert "".join(e.text for e in shown.emissions) == "abc"  # ids 97, 98, 99 as bytes
+        assert engine.info.details["tokenizer"] == "none"
         result = (await engine.generate(Request("t", Cell(5, 3), max_tokens=3, prompt="hello"))).settle()
     assert result.outcome is Outcome.ENGINE_ERROR
     assert "token ids alone" in result.error
@@ -190,7 +207,10 @@ async def test_a_dead_engine_core_is_told_with_its_cause(environment):
 
 @pytest.mark.parametrize(
     ("flags", "reason"),
-    [(("--behave", "out-of-memory"), "CUDA out of memory"), (("--no-such-flag",), "--no-such-flag")],
+    [
+        (("--behave", "out-of-memory"), "the GPU ran out of memory"),
+        (("--no-such-flag",), "does not know the flag --no-such-flag"),
+    ],
 )
 async def test_a_start_that_fails_says_why(environment, flags, reason):
     with pytest.raises(EngineError, match=reason):
@@ -198,14 +218,13 @@ async def test_a_start_that_fails_says_why(environment, flags, reason):
             pass
 
 
-async def test_an_interpreter_without_vllm_is_told_as_that(tmp_path):
-    engine = VllmLocal(
-        VllmLocalOptions(model="tiny", config=CONFIG, environment={"PYTHONPATH": str(tmp_path)})
-    )
-    with pytest.raises(EngineError, match="No module named 'vllm'"):
+async def test_what_cannot_be_used_is_told_before_anything_is_loaded():
+    engine = VllmLocal(VllmLocalOptions(model="tiny", config=CONFIG, environment={}))
+    with pytest.raises(InputError, match="cannot import vllm"):
         await engine.start()
-    with pytest.raises(EngineError, match="nowhere/python cannot be started"):
-        await VllmLocal(VllmLocalOptions(model="tiny", python="nowhere/python", config=CONFIG)).start()
+    engine = VllmLocal(VllmLocalOptions(model="tiny", python="nowhere/python", config=CONFIG))
+    with pytest.raises(InputError, match="nowhere/python"):
+        await engine.start()
     with pytest.raises(InputError, match="--model"):
         VllmLocal(VllmLocalOptions(model=" "))
 
@@ -223,9 +242,10 @@ async def test_nothing_is_left_when_we_are_killed(environment, tmp_path):
     script.write_text(
         "import asyncio, os, sys\n"
         "from phasemeter.engines.vllm_local import VllmLocal, VllmLocalOptions\n"
+        f"CONFIG = {CONFIG!r}\n"
         "async def main():\n"
         "    environment = dict(os.environ, PYTHONPATH=sys.argv[1])\n"
-        "    engine = VllmLocal(VllmLocalOptions(model='m', config={}, environment=environment))\n"
+        "    engine = VllmLocal(VllmLocalOptions(model='m', config=CONFIG, environment=environment))\n"
         "    await engine.start()\n"
         "    print(engine._pipe._transport.get_pid(), flush=True)\n"
         "    await asyncio.sleep(60)\n"
@@ -243,14 +263,39 @@ async def test_nothing_is_left_when_we_are_killed(environment, tmp_path):
     assert await until(lambda: gone(child) and not members(child), 15)
 
 
-def test_the_reason_is_the_last_line_that_names_an_error(tmp_path):
+def test_it_is_opened_by_name():
+    spec = EngineSpec(kind="vllm-local", model="ernie-4.5-0.3b", engine_flags=("--enforce-eager",))
+    engine = open_engine(spec, ManualClock())
+    assert (engine.info.kind, engine.info.model) == ("vllm-local", "ernie-4.5-0.3b")
+    assert engine.shape.name == "ernie-4.5-0.3b"
+    with pytest.raises(InputError, match="--model"):
+        open_engine(EngineSpec(kind="vllm-local"), ManualClock())
+
+
+def test_the_command_measures_with_it(environment, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG))
+    source = str(Path(__file__).parents[3] / "src")
+    path = os.pathsep.join((source, environment["PYTHONPATH"]))
+    out = tmp_path / "run.jsonl"
+    command = [sys.executable, "-m", "phasemeter", "measure", "--engine", "vllm-local", "--dtype", "float32"]
+    command += ["--model", str(tmp_path / "model"), "--input-tokens", "8,16", "--output-tokens", "5"]
+    command += ["--repeats", "2", "--warmup", "1", "--out", str(out), "--", "--max-model-len", "64"]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    run = read_run(out)
+    measured = [t for t in run.requests if not t.cell.warmup]
+    assert [t.outcome for t in measured] == [Outcome.OK] * len(measured)
+    assert {(t.report.queue_ns, t.report.prefill_ns, t.report.decode_ns) for t in measured} == {
+        (2_000_000, 10_000_000, 12_000_000)
+    }
+    assert {len(t.deltas_ns) for t in measured} == {5}
+    assert run.header.engine.kind == "vllm-local"
+    assert "first_request_s=" in run.header.notes[0]
+    assert str(tmp_path) not in out.read_text()
+
+
+def test_a_long_log_is_read_from_its_end(tmp_path):
     log = tmp_path / "log"
-    log.write_text(
-        "INFO fine\nRuntimeError: no room for the cache\n"
-        "RuntimeError: Engine core initialization failed. See root cause above.\n[rank0] bye\n"
-    )
-    assert reason_in(log) == "RuntimeError: no room for the cache"
-    log.write_text("INFO one\nINFO two\n")
-    assert reason_in(log) == "INFO two"
-    log.write_text("")
-    assert reason_in(log) == "it printed nothing"
+    log.write_text("x" * 100_000 + "\nRuntimeError: no room\n")
+    assert last_lines(log)[-1] == "RuntimeError: no room"
+    assert last_lines(tmp_path / "none") == []

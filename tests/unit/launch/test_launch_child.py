@@ -100,13 +100,17 @@ async def test_death_is_told_at_once_with_the_last_lines_and_leaves_nothing(tmp_
     assert death.code == 3
     assert death.tail == tuple(f"line {i}" for i in range(5, 20))
     assert seen == ["value of X: from us", *(f"line {i}" for i in range(20))]
-    wait_until_gone(pids_of(tmp_path, 2) if len((tmp_path / "pids").read_text().split()) == 2 else pids_of(tmp_path, 1))
+    wait_until_gone(
+        pids_of(tmp_path, 2) if len((tmp_path / "pids").read_text().split()) == 2 else pids_of(tmp_path, 1)
+    )
     assert (await child.stop()).code == 3
 
 
 async def test_a_kill_from_outside_is_named(tmp_path):
     child = await Child.start(command(tmp_path, "kill9"))
+    assert await child.wait(0.0) is None or child.death is not None
     death = await child.wait()
+    assert death is not None
     assert death.how == "was killed by SIGKILL"
     await child.stop()
 
@@ -154,7 +158,8 @@ async def test_a_killed_guardian_takes_the_command_with_it(tmp_path):
     child = await Child.start(command(tmp_path, "polite"))
     await lines_with(child, "ready")
     child._guardian.kill()
-    death = await child.wait()
+    death = await child.wait(20)
+    assert death is not None
     assert death.code is None
     wait_until_gone([child.pid])
     await child.stop()
