@@ -24,7 +24,10 @@ def _measured(events: list, *, api: str = "chat") -> tuple[Reading, Seen]:
         result = one(oracle, api=api)
         seen = oracle.measured[0]
     start_ns = result.connected_ns or 0
-    return read(timeline_of(request(), result, arrived_ns=start_ns, started_ns=start_ns)), seen
+    reading = read(timeline_of(request(), result, arrived_ns=start_ns, started_ns=start_ns))
+    cut = (getattr(reading.phases, name) for name in ("late", "connect", "first", "decode", "tail"))
+    assert sum(span.ns for span in cut if span is not None) == result.end_ns - start_ns
+    return reading, seen
 
 
 def _summary(reading: Reading) -> Summary:

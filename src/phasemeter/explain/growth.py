@@ -25,14 +25,14 @@ class Exponent(Struct, frozen=True):
     """d ln t / d ln N between two neighbouring lengths: 1 is linear, 2 is the square law, 0 does not grow.
 
     `metric` is "prefill", "first" (where prefill was not told apart; the constant part flattens it) or "tpot"
-    (then the lengths are mean contexts). `excludes_square` is True when 2 lies outside the interval, None
-    without an interval.
+    (then the lengths are mean contexts). `output_tokens` is None where every length was measured with an
+    output of its own. `excludes_square` is True when 2 lies outside the interval, None without an interval.
     """
 
     metric: str
     from_tokens: int
     to_tokens: int
-    output_tokens: int
+    output_tokens: int | None
     concurrency: int
     exponent: float
     ci95: tuple[float, float] | None = None
@@ -59,7 +59,7 @@ class Point(Struct, frozen=True):
 
 
 def exponents(
-    metric: str, points: Sequence[Point], *, output_tokens: int, concurrency: int
+    metric: str, points: Sequence[Point], *, output_tokens: int | None, concurrency: int
 ) -> list[Exponent]:
     """Local exponents between neighbours of `points`, ln(t2 / t1) / ln(N2 / N1) of the medians. Where both
     lengths were measured in the same blocks (five or more) they are resampled together. Lengths without a

@@ -95,20 +95,37 @@ def summarise_shapes(measured: Sequence[Reading], context: Context) -> tuple[Sha
 
 
 def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...]:
-    """Local exponents of prefill (or `first`) with input length, and of TPOT with mean context, for each
-    output length and concurrency."""
-    lines: defaultdict[tuple[int, int], list[tuple[ShapeKey, list[Reading]]]] = defaultdict(list)
-    for key, readings in by_shape(_ok(measured)).items():
-        lines[key.output_tokens, key.concurrency].append((key, readings))
+    """Local exponents of prefill (or `first`) with input length, and of TPOT with mean context, along each
+    line of shapes."""
     found: list[Exponent] = []
-    for (output_tokens, asked), shapes in sorted(lines.items()):
+    for (asked, output_tokens), shapes in _lines(by_shape(_ok(measured))):
         whole = all(r.phases.prefill is not None for _, readings in shapes for r in readings)
         metric = "prefill" if whole else "first"
         starts = [_point(key.input_tokens, rs, context, metric) for key, rs in shapes]
-        steps = [_point(key.input_tokens + output_tokens // 2, rs, context, "tpot") for key, rs in shapes]
+        steps = [_point(key.input_tokens + key.output_tokens // 2, rs, context, "tpot") for key, rs in shapes]
         for name, points in ((metric, starts), ("tpot", steps)):
             found += exponents(name, points, output_tokens=output_tokens, concurrency=asked)
     return tuple(found)
+
+
+_Shapes = list[tuple[ShapeKey, list[Reading]]]
+
+
+def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[int, int | None], _Shapes]]:
+    """Shapes that differ in input length, by (concurrency, output length). Where every length has one output
+    length of its own (paired lists) they are one line, its output length None: neither prefill nor a step at a
+    given context depends on how long the answer will be."""
+    by_load: defaultdict[int, _Shapes] = defaultdict(list)
+    for key, readings in sorted(shapes.items()):
+        by_load[key.concurrency].append((key, readings))
+    found: list[tuple[tuple[int, int | None], _Shapes]] = []
+    for asked, line in sorted(by_load.items()):
+        outputs = sorted({key.output_tokens for key, _ in line})
+        if len(outputs) > 1 and len({key.input_tokens for key, _ in line}) == len(line):
+            found.append(((asked, None), line))
+        else:
+            found += [((asked, n), [entry for entry in line if entry[0].output_tokens == n]) for n in outputs]
+    return found
 
 
 def _summarise(key: ShapeKey, readings: list[Reading], context: Context) -> ShapeSummary:

@@ -75,15 +75,16 @@ GLOSSARY: dict[str, dict[str, Entry]] = {
         ),
         "floor": (
             "Floor",
-            "The shortest time that arithmetic and memory traffic allow: for each operator the longer of "
-            "FLOPs / rate and bytes / bandwidth, summed. Measured ceilings where the run has them, else "
-            "the datasheet.",
+            "The shortest time that arithmetic and memory traffic allow: the longer of FLOPs / rate and "
+            "bytes / bandwidth of the whole pass. Measured ceilings where the run has them, else the "
+            "datasheet. Attribution takes the longer of the two operator by operator, which is a little more.",
             "prefill",
         ),
         "bound": (
             "Bound",
             "What holds the time: arithmetic, memory traffic, or the host (launches, Python, scheduling: "
-            "all that the floor does not contain).",
+            "all that the floor does not contain). Not told where queue, network and front end are in the "
+            "same time.",
             "attribution",
         ),
         "exponent": (
@@ -181,13 +182,14 @@ GLOSSARY: dict[str, dict[str, Entry]] = {
         ),
         "floor": (
             "下限",
-            "算术与访存所允许的最短时间：对每个算子取 FLOPs/算力 与 字节/带宽 中较长者，再求和。有实测上"
-            "限时用实测值，否则用规格书。",
+            "算术与访存所允许的最短时间：整趟计算的 FLOPs/算力 与 字节/带宽 中较长者。有实测上限时用实测值，"
+            "否则用规格书。归因时逐个算子取较长者，因此略大一些。",
             "prefill",
         ),
         "bound": (
             "瓶颈",
-            "时间受什么约束：算术、访存，或主机（启动核函数、Python、调度：下限之外的一切）。",
+            "时间受什么约束：算术、访存，或主机（启动核函数、Python、调度：下限之外的一切）。排队、网络与前端"
+            "混在同一段时间里时，无从分辨。",
             "attribution",
         ),
         "exponent": (

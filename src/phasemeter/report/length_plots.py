@@ -139,11 +139,11 @@ def _exponent_notes(run: RunView, metric: str, *, split: bool, lang: str) -> lis
     if not found:
         return []
     low = min(entry.concurrency for entry in found)
-    output = max(entry.output_tokens for entry in found if entry.concurrency == low)
+    output = max((entry.output_tokens for entry in found if entry.concurrency == low), key=lambda n: n or 0)
     at = {
         s.input_tokens: (s.prefill if split else s.ttft).value
         for s in run.shapes
-        if s.concurrency == low and s.output_tokens in (output, -1)
+        if s.concurrency == low and (output is None or s.output_tokens == output)
     }
     notes: list[Figure] = []
     for entry in found:

@@ -152,7 +152,7 @@ class Growth(Struct, frozen=True):
     metric: str
     low: int
     high: int
-    output_tokens: int
+    output_tokens: int | None
     concurrency: int
     exponent: Number
     sentence: str

@@ -336,9 +336,8 @@ def _growth(growth: Sequence[Growth], width: int, lang: str) -> RenderableType:
         span = "" if number.lo is None or number.hi is None else f" [{power(number.lo)}, {power(number.hi)}]"
         exponent = f"{power(number.value or 0.0)}{span}"
         lengths = f"{entry.low:,}–{entry.high:,}"
-        table.add_row(
-            *map(Text, (entry.metric, lengths, str(entry.output_tokens), str(entry.concurrency), exponent))
-        )
+        output = plain(None) if entry.output_tokens is None else str(entry.output_tokens)
+        table.add_row(*map(Text, (entry.metric, lengths, output, str(entry.concurrency), exponent)))
     return table
 
 

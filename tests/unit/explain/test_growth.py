@@ -54,6 +54,37 @@ def test_tpot_grows_by_context():
     assert all(e.exponent == pytest.approx(0.0) for e in found)
 
 
+def test_paired_lengths_are_one_line():
+    """As `make demo FULL=1` measures: 64 in 128 out, 128 in 256 out, 256 in 512 out."""
+    made = [
+        msgspec.structs.replace(
+            t, cell=msgspec.structs.replace(t.cell, output_tokens=2 * t.cell.input_tokens)
+        )
+        for t in grid(lambda n: 0.5 * n)
+    ]
+    summary = summarise(run(*made))
+    found = [e for e in summary.growth if e.metric == "prefill"]
+    assert [(e.from_tokens, e.to_tokens, e.output_tokens) for e in found] == [
+        (64, 128, None),
+        (128, 256, None),
+    ]
+    assert [e.exponent for e in found] == pytest.approx([1.0, 1.0])
+    steps = [(e.from_tokens, e.to_tokens) for e in summary.growth if e.metric == "tpot"]
+    assert steps == [(128, 256), (256, 512)]
+
+
+def test_crossed_lengths_keep_a_line_for_each_output():
+    made = [
+        msgspec.structs.replace(
+            t, id=f"{t.id}-{output}", cell=msgspec.structs.replace(t.cell, output_tokens=output)
+        )
+        for t in grid(lambda n: 0.5 * n)
+        for output in (5, 9)
+    ]
+    found = [e for e in summarise(run(*made)).growth if e.metric == "prefill"]
+    assert [e.output_tokens for e in found] == [5, 5, 9, 9]
+
+
 def test_few_samples_have_no_interval():
     [first, _] = of(summarise(run(*grid(lambda n: n, n=3))), "prefill")
     assert first.ci95 is None
