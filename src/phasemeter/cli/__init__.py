@@ -5,8 +5,12 @@ Commands are a dict literal and load when they are asked for, so that `--help` n
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -74,21 +78,64 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line; every expected error is one line on stderr and an exit code, never a traceback."""
+    _open_standard_streams()
     code: object = 0
+    stdout = sys.stdout
     try:
         code = cli.main(args=args, prog_name="phasemeter", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         _fail(error.format_message(), 2)
     except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 130)
     except PhasemeterError as error:
         _fail(str(error), error.exit_code)
+    except SystemExit:
+        if (
+            sys.stdout is stdout
+        ):  # click wraps it when a pipe broke, and ends with 1, which is a gate's code here
+            raise
+        _leave_unread()
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; there is nobody left to tell
-        sys.exit(0)
+        _leave_unread()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _CANNOT_PRINT:
+            raise
+        _silence()
+        _fail(f"the output cannot be written ({error.strerror})", 2)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+_CANNOT_PRINT = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EFBIG})
+
+
 def _fail(message: str, code: int) -> None:
-    click.echo(f"phasemeter: {visible(' '.join(message.split()))}", err=True)
+    with contextlib.suppress(OSError):  # the exit code still tells
+        click.echo(f"phasemeter: {visible(' '.join(message.split()))}", err=True)
     sys.exit(code)
+
+
+def _leave_unread() -> None:
+    """Whoever read our output has gone; there is nobody left to tell."""
+    _silence()
+    sys.exit(0)
+
+
+def _silence() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's last flush cannot fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError, ValueError):  # under a test, stdout may be no file
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def _open_standard_streams() -> None:
+    """Open what we were started without (`>&-`): else a socket would get the number of a standard stream, on which
+    uvloop ends the process, and a run file could get lines that were meant for stderr."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115

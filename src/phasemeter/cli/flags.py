@@ -30,7 +30,7 @@ MOST_TIMEOUT_S = 1e7
 class _Finite(click.FloatRange):
     """A number in a range; NaN, which compares with nothing, is in none."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """As `FloatRange` does it; infinity and NaN are refused."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
@@ -117,7 +117,9 @@ def engine_flags(function: F) -> F:
                 help="Sampling; unset leaves the engine's own (local: greedy).",
             ),
             click.option("--top-p", type=_Finite(0, 1, min_open=True), help="Nucleus sampling."),
-            click.option("--top-k", type=click.IntRange(0, 2**31 - 1), help="Sample among the K likeliest tokens."),
+            click.option(
+                "--top-k", type=click.IntRange(0, 2**31 - 1), help="Sample among the K likeliest tokens."
+            ),
             click.option(
                 "--timeout-s",
                 type=_Finite(0, MOST_TIMEOUT_S, min_open=True),

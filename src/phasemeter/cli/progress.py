@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -26,8 +27,9 @@ def progress(clock: Clock, *, quiet: bool = False) -> Generator[Watcher]:
 
 
 def note(text: str) -> None:
-    """One line on stderr."""
-    print(visible(text), file=sys.stderr, flush=True)
+    """One line on stderr; where that cannot be written, nothing is measured worse for it."""
+    with contextlib.suppress(OSError):
+        print(visible(text), file=sys.stderr, flush=True)
 
 
 def _told(at: Progress) -> str:

@@ -15,7 +15,6 @@ from msgspec import Struct
 from phasemeter.record.errors import InputError
 from phasemeter.record.request import Cell, Sampling
 
-
 MOST_REQUESTS = 1_000_000
 """In one run: the plan is laid out in memory, and so is the record when it is read."""
 

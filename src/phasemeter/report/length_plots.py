@@ -22,7 +22,9 @@ def prefill_chart(run: RunView, lang: str) -> Figure | None:
     traces: list[Figure] = []
     for i, group in enumerate(_groups(run.shapes)):
         points = [(s.input_tokens, s.prefill if split else s.ttft) for s in group]
-        points = [(x, n) for x, n in points if n.value is not None and n.value > 0]  # what a log axis can hold
+        points = [
+            (x, n) for x, n in points if n.value is not None and n.value > 0
+        ]  # what a log axis can hold
         name = f"{word(lang, 'prefill_short') if split else 'TTFT'}, {_group_name(group, lang)}"
         traces += _line(points, name, i)
     traces += _floors(run.shapes, "prefill", lang)
@@ -148,7 +150,12 @@ def _exponent_notes(run: RunView, metric: str, *, split: bool, lang: str) -> lis
     notes: list[Figure] = []
     for entry in found:
         near, far = at.get(entry.low), at.get(entry.high)
-        if (entry.concurrency, entry.output_tokens) != (low, output) or not near or not far or min(near, far) <= 0:
+        if (
+            (entry.concurrency, entry.output_tokens) != (low, output)
+            or not near
+            or not far
+            or min(near, far) <= 0
+        ):
             continue
         notes.append(
             {
