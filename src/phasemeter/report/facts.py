@@ -63,9 +63,8 @@ def counts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
         text += " (" + ", ".join(f"{name} {count}" for name, count in failures.items()) + ")"
     found = [Fact(word(lang, "requests"), text)]
     if flow.output_tokens_per_s is not None:
-        rate = say(
-            lang, "throughput", tokens=plain(flow.output_tokens_per_s), requests=plain(flow.requests_per_s)
-        )
+        key = "throughput" if len(summary.shapes) == 1 else "throughput_all"
+        rate = say(lang, key, tokens=plain(flow.output_tokens_per_s), requests=plain(flow.requests_per_s))
         found.append(Fact(word(lang, "throughput"), rate))
     if conc.levels:
         asked = ", ".join(str(level.asked) for level in conc.levels)

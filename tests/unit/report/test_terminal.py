@@ -134,6 +134,8 @@ def test_shares_are_said_of_the_mean_and_ratios_of_the_median() -> None:
 def test_every_concurrency_asked_is_named_with_what_was_seen() -> None:
     text = printed(run(repeats=5, lengths=(64,), concurrency=(1, 8)), 100)
     assert "1, 8 asked, at most 1, 8 seen" in text
+    assert "all shapes together" in text
+    assert "all shapes together" not in printed(run(repeats=5, lengths=(64,)), 100)
 
 
 def test_a_launch_is_named_in_the_ceilings() -> None:
