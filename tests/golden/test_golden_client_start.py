@@ -194,7 +194,7 @@ def test_a_server_that_does_not_stream() -> None:
     def answer(seen: Seen) -> Script:
         return models("m") if seen.method == "GET" else whole("200 OK", b'{"choices":[{"text":"a"}]}')
 
-    with Oracle(answer, raw=True) as oracle, pytest.raises(InputError, match="does not stream"):
+    with Oracle(answer, raw=True) as oracle, pytest.raises(InputError, match="cannot be measured"):
         with_engine(oracle, _info)
 
 

@@ -125,7 +125,8 @@ class Pool:
                     self._addresses = await self._resolve()
                 wire = await self._first_that_connects(self._addresses)
         except TimeoutError:
-            raise _ConnectError(End.TIMEOUT_CONNECT, f"no connection within {limit_s:g} s") from None
+            tls = "; does the server speak https at this port?" if self._tls is not None else ""
+            raise _ConnectError(End.TIMEOUT_CONNECT, f"no connection within {limit_s:g} s{tls}") from None
         self._open.add(wire)
         return wire
 

@@ -111,7 +111,7 @@ class Probe:
     def _check_reached(self, answer: Answer) -> None:
         if answer.status is None:
             error = answer.error or "no response"
-            if answer.end is End.MALFORMED:
+            if answer.end in {End.MALFORMED, End.LOST} and not self._target.place.tls:
                 error += "; is this an HTTP port, and should the URL begin with https?"
             raise EngineError(f"{self._target.url} cannot be used: {self._hidden(error)}")
         self._check_key(answer.status, message_of(answer.body()))
@@ -247,7 +247,7 @@ class Probe:
                 f"give the root under which /v1 lies, or try --api {other}",
             )
         if result.outcome is Outcome.BAD_RESPONSE:
-            raise InputError("--url", url, f"POST {path} does not stream: {result.error}")
+            raise InputError("--url", url, f"POST {path} cannot be measured: {result.error}")
 
     def _hidden(self, text: str) -> str:
         key = self._options.api_key

@@ -101,10 +101,22 @@ def target_of(url: str) -> Target:
             raise InputError("--url", url, f"leave {path} out; choose it with --api")
     if re.search(r"[^!-~]", base):
         raise InputError("--url", url, "has characters in its path that must be percent-encoded")
+    if port == 0:
+        raise InputError("--url", url, "port 0 is no port that a server can have; give 1 to 65535")
     tls = parts.scheme == "https"
-    return Target(
-        Place(parts.hostname, port or (443 if tls else 80), tls), base.removesuffix("/v1").rstrip("/")
-    )
+    place = Place(_ascii_host(parts.hostname, url), port or (443 if tls else 80), tls)
+    return Target(place, base.removesuffix("/v1").rstrip("/"))
+
+
+def _ascii_host(host: str, url: str) -> str:
+    """The name as DNS and a Host header hold it (IDNA, RFC 3490)."""
+    try:
+        ascii_host = host if ":" in host else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise InputError("--url", url, f"{host} is no host name") from None
+    if not re.fullmatch(r"[!-~]+", ascii_host):
+        raise InputError("--url", url, "has characters in its host name that no name can have")
+    return ascii_host
 
 
 def check_options(options: HttpOptions) -> Target:

@@ -128,6 +128,8 @@ def read_run(path: Path) -> Run:
     """
     if path.is_dir() and (path / "run.jsonl").is_file():
         path = path / "run.jsonl"
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device or pipe may never end
+        raise InputError("run file", str(path), "is no regular file; write it to one first")
     lines = _lines(path)
     header = _header(path, next(lines, None))
     found, damaged, cut = _decoded(path, lines)

@@ -71,12 +71,16 @@ def _exists(path: Path) -> bool:
 
 
 def _read(file: Path) -> dict[str, object]:
+    if file.exists() and not file.is_file() and not file.is_dir():  # a device may never end
+        raise InputError("model", str(file), "is no regular file; give a model's config.json")
     try:
         parsed = json.loads(file.read_text("utf-8"))
     except FileNotFoundError:
         raise InputError("model", str(file.parent), "the directory holds no config.json") from None
     except OSError as error:
         raise InputError("model", str(file), f"cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise InputError("model", str(file), "nests too deeply; give a model's config.json") from None
     except ValueError as error:  # JSON or UTF-8
         raise InputError(
             "model", str(file), f"is not valid JSON ({error}); give a model's config.json"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from phasemeter.engines.http_request import target_of
 from phasemeter.engines.http_settle import settle
 from phasemeter.engines.http_wire import Answer, End
 from phasemeter.record.clock import ManualClock
 from phasemeter.record.engine import Outcome, Result
+from phasemeter.record.errors import InputError
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 TOKEN = b'data: {"choices":[{"text":"a"%s}]%s}\n\n'
@@ -54,3 +56,22 @@ def test_a_compressed_stream_is_told_as_such() -> None:
     result = _settled(b"\x1f\x8b\x08\x00garbage", headers=(("content-encoding", "gzip"),))
     assert result.outcome is Outcome.BAD_RESPONSE
     assert result.error == "the server compressed the stream (gzip) although it was asked not to"
+
+
+@pytest.mark.parametrize(
+    ("url", "authority"),
+    [
+        ("http://bücher.example:80", "xn--bcher-kva.example"),
+        ("http://例え.example:8000", "xn--r8jz45g.example:8000"),
+    ],
+)
+def test_a_host_name_beyond_ascii_goes_into_the_head_as_dns_has_it(url: str, authority: str) -> None:
+    assert target_of(url).authority == authority
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:0", "http://a..b", f"http://{'a' * 70}.example", "http://\x1b.example", "http://a b"]
+)
+def test_hosts_and_ports_that_cannot_be(url: str) -> None:
+    with pytest.raises(InputError, match="--url"):
+        target_of(url)

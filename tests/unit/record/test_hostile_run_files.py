@@ -62,3 +62,8 @@ def test_runs_written_behind_one_another_are_not_pooled(tmp_path: Path) -> None:
     data = _lines(header(), timeline(0), header(run_id="r2"), timeline(1))
     with pytest.raises(InputError, match="another run from line 3"):
         read_run(_written(tmp_path, data))
+
+
+def test_what_never_ends_is_not_begun() -> None:
+    with pytest.raises(InputError, match="no regular file"):
+        read_run(Path("/dev/zero"))

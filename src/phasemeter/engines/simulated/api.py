@@ -14,6 +14,8 @@ from phasemeter.record.errors import InputError
 
 COMPLETIONS = "/v1/completions"
 CHAT = "/v1/chat/completions"
+MOST_OUTPUT_TOKENS = 1_000_000
+"""Of one request: every token's time is laid out before the first is sent, and nothing else is served meanwhile."""
 _DEFAULT_MAX_TOKENS = 16
 
 
@@ -49,7 +51,7 @@ def read_body(path: str, body: bytes, limits: Limits) -> Wanted:
     """Read a request's body. Raises ApiError for everything that a real server would refuse."""
     try:
         decoded = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApiError(400, f"the body is no JSON: {error}") from None
     if not isinstance(decoded, dict):
         raise ApiError(400, "the body must be a JSON object")
@@ -147,6 +149,8 @@ def _max_tokens(table: dict[str, Any]) -> int:
         return _DEFAULT_MAX_TOKENS
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ApiError(400, f"{name} must be a whole number of at least 1", name)
+    if value > MOST_OUTPUT_TOKENS:
+        raise ApiError(400, f"{name} of more than {MOST_OUTPUT_TOKENS} is not simulated", name)
     return value
 
 

@@ -207,7 +207,7 @@ def _content(chunks: tuple[_Chunk, ...], behaviour: Behaviour, ask: Ask) -> list
 
 
 def _with_garbage(pieces: list[Piece], chunks: tuple[_Chunk, ...], behaviour: Behaviour) -> list[Piece]:
-    if behaviour.garbage_json is None:
+    if behaviour.garbage_json is None or behaviour.garbage_json > sum(n for _, n in chunks):
         return pieces
     at = _chunks_with(chunks, behaviour.garbage_json)
     if at > len(pieces):

@@ -6,7 +6,6 @@ Every field of `Behaviour` is None when nobody asked for it; `merged` lays one b
 
 from __future__ import annotations
 
-import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct, structs
 
-from phasemeter.engines.simulated.truth import Jitter, Truth
+from phasemeter.engines.simulated.truth import MOST, Jitter, Truth
 from phasemeter.record.errors import InputError
 
 
@@ -208,7 +207,7 @@ def script_of(text: str, field: str = "--script") -> Script:
     """Read a script from TOML. Raises InputError for what is no script, naming the step."""
     try:
         file = msgspec.convert(tomllib.loads(text), _File)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
         raise InputError(
             field, "script", f"not a script: {error}; see examples/simulate-script.toml"
         ) from None
@@ -220,6 +219,8 @@ def script_of(text: str, field: str = "--script") -> Script:
 
 def load_script(path: Path) -> Script:
     """Read a script file. Raises InputError when it cannot be read or is no script."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # a device may never end
+        raise InputError("--script", str(path), "is no regular file; name a TOML file of steps")
     try:
         return script_of(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -240,8 +241,8 @@ def _step(number: int, table: Mapping[str, object], field: str) -> Step:
 
 
 def _at_least(name: str, value: float | None, least: float) -> None:
-    if value is not None and (not math.isfinite(value) or value < least):
-        raise InputError(name, value, f"give a number of at least {least:g}")
+    if value is not None and not least <= value <= MOST:
+        raise InputError(name, value, f"give a number of at least {least:g}, at most {MOST:g}")
 
 
 def _check_status(status: Status) -> None:

@@ -92,7 +92,9 @@ class SimulatedServer:
             self.log.close()
             why = getattr(error, "strerror", None) or str(error)
             raise InputError(
-                "--port", settings.port, f"cannot listen there ({why}); name another, or 0"
+                "--host and --port",
+                f"{settings.host} {settings.port}",
+                f"cannot listen there ({why}); name another port, or 0 for a free one",
             ) from None
         self.port = self._server.sockets[0].getsockname()[1]
 

@@ -33,7 +33,7 @@ _NUMBERS = (
     "itl_per_context_token_us",
     "cold_first_ms",
 )
-_MOST = 1e9
+MOST = 1e9
 """Of every number of a truth, whatever its unit; 1e9 ms are eleven days."""
 _PARTS = ("queue_ms", "prefill_ms", "prefill_us_per_token", "prefill_ns_per_token_squared")
 
@@ -198,5 +198,5 @@ def _ns(value: float) -> int:
 
 
 def _check_number(name: str, value: float) -> None:
-    if not 0 <= value <= _MOST:
-        raise InputError(name, value, f"give a number from 0 to {_MOST:g}")
+    if not 0 <= value <= MOST:
+        raise InputError(name, value, f"give a number from 0 to {MOST:g}")
