@@ -64,3 +64,26 @@ def test_numbers_that_are_none_or_without_measure_are_refused(tmp_path: Path, op
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("phasemeter: ")
     assert not (tmp_path / "run.jsonl").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1"])
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_an_encoding_without_our_characters_is_no_failure(tmp_path: Path, encoding: str, lang: str) -> None:
+    assert shell(tmp_path, f"{PHASEMETER} {MEASURE}").returncode == 0
+    done = shell(
+        tmp_path,
+        f"PYTHONIOENCODING={encoding} {PHASEMETER} explain run.jsonl --lang {lang} | iconv -f {encoding} -t utf-8",
+    )
+    assert done.stderr == ""
+    assert "simulated" in done.stdout
+
+
+def test_half_a_page_never_stands_where_a_page_was(tmp_path: Path) -> None:
+    assert shell(tmp_path, f"{PHASEMETER} {MEASURE}").returncode == 0
+    (tmp_path / "x.svg").write_text("the page before")
+    # a limit on the size of files is a full disk that needs no privileges
+    done = shell(tmp_path, f"trap '' XFSZ; ulimit -f 1; {PHASEMETER} report run.jsonl -o x.svg")
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+    assert (tmp_path / "x.svg").read_text() == "the page before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl", "x.svg"]

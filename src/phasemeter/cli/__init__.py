@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -139,3 +140,7 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # a character that the encoding lacks is a question mark, no end
+        stdout.reconfigure(errors="replace")  # pyright: ignore[reportUnknownMemberType]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,15 +53,19 @@ def write_report(
         raise InputError("--out", str(out), "end it in .html for a page or .svg for a picture")
     pairs = [(run, summarise(run, hardware=hardware, model_shape=model_shape)) for run in map(read_run, runs)]
     view = view_of(pairs, lang)
+    part = out.with_name(f"{out.name}.part")  # half a page never stands where a page is expected
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if out.suffix == ".svg":
             from phasemeter.report.picture import picture_svg
 
-            out.write_text(visible(picture_svg(view)), encoding="utf-8")  # XML holds no control character
+            part.write_text(visible(picture_svg(view)), encoding="utf-8")  # XML holds no control character
         else:
             from phasemeter.report.html import write_html
 
-            write_html(view, out)
+            write_html(view, part)
+        part.replace(out)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
         raise InputError("--out", str(out), f"cannot be written ({error.strerror})") from None
