@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -140,7 +141,6 @@ def _open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # a character that the encoding lacks is a question mark, no end
-        stdout.reconfigure(errors="replace")  # pyright: ignore[reportUnknownMemberType]
+    stdout = cast("object", sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):  # a character that the encoding lacks becomes a question mark
+        stdout.reconfigure(errors="replace")
