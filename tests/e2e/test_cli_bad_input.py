@@ -65,6 +65,7 @@ GRID = ("--input-tokens", "8", "--output-tokens", "4", "--repeats", "1")
         (("measure", "--no-such-option"), ["--no-such-option"]),
         (("no-such-command",), ["no-such-command"]),
         (("hardware", "abacus"), ["abacus"]),
+        (("hardware", "h200", "--measure"), ["NAME", "h200"]),
         (("models", "abacus"), ["abacus"]),
         (("models", "ernie-4.5-0.3b", "--hardware", "abacus"), ["abacus"]),
         (("models", "ernie-4.5-0.3b", "--input-tokens", "-1"), ["--input-tokens"]),

@@ -55,7 +55,8 @@ def test_a_run_is_measured_whatever_becomes_of_its_messages(tmp_path: Path, stre
     [
         "--warmup ²", "--warmup 99999999", "--temperature nan", "--temperature inf", "--top-p nan",
         "--top-k 99999999999999999999", "--timeout-s nan", "--timeout-s inf", "--repeats 1000000000000",
-        "--requests 99999999999999999999", "--truth ttft_ms=1e308", "--truth itl_ms=nan",
+        "--requests 99999999999999999999", "--truth ttft_ms=1e308", "--truth itl_ms=nan", "--seed 99999999999999999999",
+        "--threads 99999999",
     ],
 )  # fmt: skip
 def test_numbers_that_are_none_or_without_measure_are_refused(tmp_path: Path, option: str) -> None:

@@ -99,7 +99,7 @@ def engine_flags(function: F) -> F:
                 help="Record what the engine saw of each request, by a plugin given to it (vllm).",
             ),
             click.argument("engine_arguments", metavar="[-- ENGINE FLAGS]", nargs=-1),
-            click.option("--threads", type=click.IntRange(min=1), help="CPU threads of the local engine."),
+            click.option("--threads", type=click.IntRange(1, 1024), help="CPU threads of the local engine."),
             click.option(
                 "--hardware",
                 metavar="NAME",
@@ -181,7 +181,7 @@ def grid_flags(function: F) -> F:
             ),
             click.option(
                 "--seed",
-                type=int,
+                type=click.IntRange(-(2**63), 2**63 - 1),
                 default=0,
                 show_default=True,
                 help="Seed of the order and of random weights; prompts differ from run to run whatever the seed.",

@@ -8,6 +8,7 @@ import msgspec
 from phasemeter.cli.flags import json_flag
 from phasemeter.cli.progress import note
 from phasemeter.record.clock import MonotonicClock
+from phasemeter.record.errors import InputError
 from phasemeter.roofline.hardware import Ceilings, Hardware, all_hardware, find_hardware, match_hardware
 
 _DTYPES = ("float32", "bfloat16", "float16", "float8", "int8")
@@ -35,6 +36,8 @@ def command(name: str | None, measured: bool, device: str, as_json: bool) -> int
       phasemeter hardware a100-40gb-sxm
       phasemeter hardware --measure
     """
+    if measured and name is not None:
+        raise InputError("NAME", name, "--measure looks at this machine, not at a row; leave one of them out")
     if measured:
         return _measure(device, as_json=as_json)
     rows = (find_hardware(name),) if name is not None else all_hardware()

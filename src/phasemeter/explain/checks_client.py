@@ -22,7 +22,7 @@ def late_sends(case: Case) -> Check:
     if not spans:
         return Check("late_sends", Verdict.OK, "no request to judge")
     late_ms = float(np.percentile(spans, 99)) / 1e6
-    mend = "the client was late, not the server: lower the rate or give the client a faster machine"
+    mend = "the client was late, not the server: lower the concurrency or give the client a faster machine"
     return graded(
         "late_sends", _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late", mend
     )
