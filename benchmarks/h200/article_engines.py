@@ -57,7 +57,6 @@ def open_local(options: argparse.Namespace, model: Path, log: Path, clock: Clock
             python=options.engine_python,
             flags=flags_of(options, eager=eager),
             dtype=_dtype(options),
-            seed=options.seed,
             clock=clock,
             log=log,
             environment=environment_of(options),

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import traceback
 from functools import partial
 from pathlib import Path
 
@@ -268,10 +269,11 @@ async def all_starts(options: argparse.Namespace, model: Path, ceilings: Ceiling
         if now_s() + 60.0 > options.ends_s and not options.tiny:
             lines.append(f"{name}: not started, the time is up")
             continue
-        try:
-            lines.append(await one_start(options, name, model, ceilings))
-        except PhasemeterError as error:
-            lines.append(f"{name}: {error}")
+        # one start's failure, of whatever kind, must not cost the others their time on the machine
+        [told] = await asyncio.gather(one_start(options, name, model, ceilings), return_exceptions=True)
+        if isinstance(told, BaseException) and not isinstance(told, PhasemeterError):
+            traceback.print_exception(told)
+        lines.append(told if isinstance(told, str) else f"{name}: {type(told).__name__}: {told}")
         say(lines[-1])
     return lines
 

@@ -32,6 +32,11 @@ class HttpReply:
         self._clock = clock
         self._secret = secret
 
+    @property
+    def connected(self) -> bool:
+        """Whether there was a connection at all; costs no parsing."""
+        return self._held.connected_ns is not None
+
     def settle(self) -> Result:
         """Parse and return what came of the request; later calls return the same result."""
         if isinstance(self._held, Answer):  # the bytes are not needed any more after this

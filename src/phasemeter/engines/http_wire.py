@@ -103,8 +103,8 @@ class Wire(asyncio.Protocol):
     def send(self, request: bytes, connected_ns: int) -> asyncio.Future[Answer]:
         """Write a whole request; the future ends with its answer and is never an exception.
 
-        `sent_ns` is taken when the last byte has been handed to the operating system: right after the
-        write when nothing was left over, else when the transport says that its buffer has run empty (long
+        `sent_ns` is when the last byte was handed to the operating system: the moment before the write where
+        it took everything at once, else when the transport says that its buffer has run empty (long
         prompts). Over TLS the transport below may still hold up to 64 KiB then."""
         from httptools import HttpResponseParser
 
@@ -114,9 +114,11 @@ class Wire(asyncio.Protocol):
         self._parser = HttpResponseParser(self)
         self._waiter = asyncio.get_running_loop().create_future()
         waiter = self._waiter
+        # Before the call: on one machine the server can answer before a write returns (it takes the core).
+        handed_ns = self._now_ns()
         transport.write(request)
         if not self._paused and transport.get_write_buffer_size() == 0:
-            self.sent_ns = self._now_ns()
+            self.sent_ns = handed_ns
         return waiter
 
     def finish(self, end: End, end_ns: int, error: str | None = None) -> None:

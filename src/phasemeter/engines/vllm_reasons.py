@@ -76,6 +76,10 @@ _RULES: tuple[tuple[str, str], ...] = (
         r"no kernel image is available for execution",
         "this vLLM was not built for this GPU's generation",
     ),
+    (
+        r"Worker proc (\S+) died unexpectedly",
+        "its worker process {0} ended: it crashed, or was killed, perhaps by the system for want of memory",
+    ),
     (r"EngineDeadError|EngineCore (?:encountered|died|failed)", "its engine process broke"),
 )
 _ERROR = re.compile(r"(?:^|\s|\))((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)): (.+)")

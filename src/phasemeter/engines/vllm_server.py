@@ -27,7 +27,7 @@ from phasemeter.engines.vllm_plan import Chosen, Plan, choose_model, plan_of
 from phasemeter.engines.vllm_reasons import reason_of
 from phasemeter.engines.vllm_seen import FILE_VARIABLE, STEPS_VARIABLE, SeenFile, plugin_path
 from phasemeter.engines.vllm_startup import LogReader, StartUp
-from phasemeter.launch.child import Child, Command, DiedError, NotReadyError, StartError
+from phasemeter.launch.child import Child, Command, Death, DiedError, NotReadyError, StartError
 from phasemeter.record.clock import Clock, MonotonicClock
 from phasemeter.record.engine import EngineInfo, EngineStep, Outcome, SeenRequest
 from phasemeter.record.errors import EngineError, InputError
@@ -37,6 +37,7 @@ from phasemeter.roofline.shape import ModelShape
 KIND = "vllm"
 _HOST = "127.0.0.1"
 _STOP_GRACE_S = 15.0
+_LAST_BREATH_S = 10.0
 _REASON_LINES = 400
 """So many last lines are searched for the reason of a death; far fewer are shown."""
 
@@ -146,9 +147,15 @@ class VllmServer:
         """Run one request. Raises EngineError once the server has died; requests under way then end as results."""
         if self._http is None:
             raise EngineError("the vLLM server has not been started, or is closed")
-        if self._child is not None and (death := self._child.death) is not None:
-            raise EngineError(f"the vLLM server died: {reason_of(death, self._child.tail(_REASON_LINES))}")
-        return await self._http.generate(request)
+        child = self._child
+        if child is None:
+            return await self._http.generate(request)
+        _check_alive(child, child.death)
+        reply = await self._http.generate(request)
+        if not reply.connected:
+            # it listens no more: it is about to end, and its end says more than a refused connection
+            _check_alive(child, await child.wait(_LAST_BREATH_S))
+        return reply
 
     def seen(self) -> Sequence[SeenRequest | EngineStep]:
         """What the plugin told since the last call."""
@@ -261,6 +268,11 @@ class VllmServer:
             details=details,
             versions=versions,
         )
+
+
+def _check_alive(child: Child, death: Death | None) -> None:
+    if death is not None:
+        raise EngineError(f"the vLLM server died: {reason_of(death, child.tail(_REASON_LINES))}")
 
 
 async def _generates(http: OpenAIHttp, port: int) -> bool:

@@ -16,6 +16,7 @@ CHECKS: tuple[Doubt, ...] = (
     checks_requests.record,
     checks_requests.clock,
     checks_requests.contradictions,
+    checks_requests.delivery,
     checks_steady.below_floor,
     checks_client.late_sends,
     checks_client.client_lag,

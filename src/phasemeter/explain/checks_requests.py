@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from phasemeter.explain.case import Case, grade, graded, percent, share
+from phasemeter.explain.facts import delivery_lag_ns
 from phasemeter.explain.shapes import cached_tokens
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.explain.verdict import Check, Verdict
 
 FAILURES_WARN, FAILURES_INVALID = 0.01, 0.10
 CONTRADICTIONS_INVALID = 0.10
+DELIVERY_WARN = 0.01
 CACHED_INVALID = 0.20
 PROMPT_TOKENS_WARN, PROMPT_TOKENS_INVALID = 0.02, 0.50
 
@@ -82,6 +84,31 @@ def contradictions(case: Case) -> Check:
     evidence = f"{len(hit)} of {len(case.ok)} requests: {listed}; first: {hit[0][0].evidence}"
     mend = "do not use the engine's phases until both sides agree; are reports joined to the right requests?"
     return graded("contradictions", verdict, evidence, mend)
+
+
+def delivery(case: Case) -> Check:
+    """Did the client get its tokens when the engine made them? Where not, client TPOT is the front end's, not the
+    engine's."""
+    import numpy as np
+
+    joined = [r for r in case.ok if r.phases.engine_decode is not None]
+    lags = [lag / 1e6 for r in joined if (lag := delivery_lag_ns(r)) is not None]
+    if not joined:
+        return Check("delivery", Verdict.OK, "no engine told its own decode time")
+    evidence = f"{len(lags)} of {len(joined)} requests got their tokens later than the engine made them"
+    if lags:
+        asked = sorted({r.timeline.cell.concurrency for r in joined if delivery_lag_ns(r) is not None})
+        evidence += f", by {float(np.median(lags)):.3g} ms at the median, at concurrency {_few(asked)}"
+    mend = (
+        "the server's front end is slower than its engine here: read `engine_decode` beside `decode`; more API server "
+        "processes or a longer stream interval help"
+    )
+    return graded("delivery", grade(len(lags) / len(joined), warn=DELIVERY_WARN), evidence, mend)
+
+
+def _few(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:3]))
+    return shown if len(numbers) <= 3 else f"{shown} to {numbers[-1]}"
 
 
 def cache_hits(case: Case) -> Check:

@@ -12,7 +12,9 @@ from phasemeter.explain.shapes import ShapeKey, ShapeSummary, shape_key
 from phasemeter.explain.stats import MIN_FOR_INTERVAL, theil_sen
 from phasemeter.explain.verdict import Check, Verdict
 
-DRIFT_WARN, DRIFT_INVALID = 0.05, 0.25
+DRIFT_WARN, DRIFT_INVALID = 0.05, 0.50
+"""Blocks are interleaved: drift falls on all shapes alike and widens intervals; only a machine of two speeds is
+unusable."""
 COLD_RATIO = 1.5
 COLD_MS = 1.0
 BURST_RATIO = 0.5

@@ -13,7 +13,7 @@ FRONT_END_SLACK_NS = 100_000
 DECODE_SLACK_NS = 5_000_000
 DECODE_SLACK_RATIO = 0.05
 """Engine and client may see decode differ by the larger of the two: delivery of first and last token
-varies."""
+varies. More than that needs a reason in the record: the front end."""
 
 
 class Contradiction(Struct, frozen=True):
@@ -60,10 +60,35 @@ def _decode(reading: Reading) -> str | None:
     client, engine = reading.phases.decode, reading.phases.engine_decode
     if client is None or engine is None:
         return None
-    slack = max(DECODE_SLACK_NS, DECODE_SLACK_RATIO * max(client.ns, engine.ns))
-    if abs(client.ns - engine.ns) <= slack:
+    later_ns, slack = client.ns - engine.ns, _slack(client, engine)
+    # A first token that waited in the front end shortens what the client sees of decode by as much.
+    waited_ns = max(0, reading.phases.front_end.ns) if reading.phases.front_end is not None else 0
+    if -slack - waited_ns <= later_ns <= slack + _served_ns(reading):
         return None
     return f"decode took {_ms(client.ns)} for the client and {_shown(engine)} for the engine"
+
+
+def delivery_lag_ns(reading: Reading) -> int | None:
+    """How much longer decode took for the client than in the engine, where that is more than the slack and the server's
+    own front end saw as much: tokens that waited to be sent. None where nothing waited or nobody can tell."""
+    client, engine = reading.phases.decode, reading.phases.engine_decode
+    if client is None or engine is None:
+        return None
+    later_ns, slack = client.ns - engine.ns, _slack(client, engine)
+    return later_ns if slack < later_ns <= slack + _served_ns(reading) else None
+
+
+def _slack(client: Span, engine: Span) -> float:
+    return max(DECODE_SLACK_NS, DECODE_SLACK_RATIO * max(client.ns, engine.ns))
+
+
+def _served_ns(reading: Reading) -> int:
+    """How much longer the server's front end saw the request than its engine did; 0 where it does not tell."""
+    report = reading.timeline.report
+    if report is None or None in (report.e2e_ns, report.queue_ns, report.prefill_ns, report.decode_ns):
+        return 0
+    inside = (report.queue_ns or 0) + (report.prefill_ns or 0) + (report.decode_ns or 0)
+    return max(0, (report.e2e_ns or 0) - inside)
 
 
 def _tokens(reading: Reading) -> str | None:

@@ -59,6 +59,11 @@ BOTTOM = [
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo'",
             ["model was not found"],
         ),
+        (
+            "(EngineCore pid=9) ERROR 12-01 01:32:24 [multiproc_executor.py:315] Worker proc VllmWorker-0 died "
+            "unexpectedly (exit code: None), shutting down executor.",
+            ["its worker process VllmWorker-0 ended"],
+        ),
         ("importlib.metadata.PackageNotFoundError: No package metadata was found for vllm", ["distribution name"]),
         ("(EngineCore pid=9) ValueError: an error that no rule knows", ["ValueError: an error that no rule knows"]),
     ],

@@ -234,6 +234,15 @@ async def test_a_death_in_the_middle_is_an_engine_error_of_the_next_request(tmp_
     await engine.close()
 
 
+async def test_a_server_that_only_listens_no_more_is_given_time_to_say_why(tmp_path):
+    engine = engine_of(spec(tmp_path))
+    await engine.start()
+    assert (await engine.generate(request("fade"))).settle().outcome is Outcome.HTTP_ERROR
+    with pytest.raises(EngineError, match="its worker process VllmWorker-0 ended"):
+        await engine.generate(request())
+    await engine.close()
+
+
 async def test_a_port_that_is_taken_is_told_before_anything_is_loaded(tmp_path):
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))

@@ -246,7 +246,8 @@ def trend(per_request, *, noise=0.0, anchor=True, n=20):
         (0.0, 0.0, OK),
         (0.001, 0.0, OK),
         (0.006, 0.0, WARN),
-        (0.03, 0.0, INVALID),
+        (0.01, 0.0, WARN),
+        (0.06, 0.0, INVALID),
         (0.0, 0.2, OK),
         (-0.006, 0.0, WARN),
     ],
@@ -264,6 +265,17 @@ def test_drift_is_read_off_the_anchor():
     found = check("drift", *steady, *other)
     assert found.verdict is OK
     assert "anchor" in found.evidence
+
+
+@pytest.mark.parametrize(("late", "expected"), [(0, OK), (1, WARN), (10, WARN)])
+def test_delivery(late, expected):
+    """Ten requests, of which some got their tokens 60 ms later than the engine made them."""
+    slow = report(decode=20, e2e_ns=round((5 + 40 + 20 + 60) * 1e6))
+    made = [timeline(id=f"r{i}", gaps=(20.0,) * 4, report=slow if i < late else report(decode=80)) for i in range(10)]
+    found = check("delivery", *made)
+    assert found.verdict is expected
+    assert verdict("contradictions", *made) is OK
+    assert verdict("delivery", timeline()) is OK
 
 
 def test_drift_needs_five():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phasemeter.explain.facts import contradictions
-from phasemeter.explain.phases import BUDGET, e2e_ns, phases
+from phasemeter.explain.facts import contradictions, delivery_lag_ns
+from phasemeter.explain.phases import BUDGET, e2e_ns, phases, read
 from phasemeter.record.request import Usage
 from unit.explain.builders import MS, report, timeline
 
@@ -47,9 +47,22 @@ def test_front_end_slack(excess_ms, seen):
     assert names(timeline(report=report(queue=10, prefill=40 + excess_ms))) == seen
 
 
-@pytest.mark.parametrize(("shift_ms", "seen"), [(4, set()), (-4, set()), (6, {"decode"}), (-6, {"decode"})])
+@pytest.mark.parametrize(("shift_ms", "seen"), [(4, set()), (-4, set()), (9, set()), (11, {"decode"}), (-6, {"decode"})])
 def test_decode_shifted(shift_ms, seen):
+    """The front end held the first token for 5 ms, so decode may look shorter to the client by 5 more than the slack."""
     assert names(timeline(report=report(decode=40 + shift_ms))) == seen
+
+
+@pytest.mark.parametrize(
+    ("served_ms", "seen", "lag"),
+    [(None, {"decode"}, None), (0, {"decode"}, None), (9, {"decode"}, None), (16, set(), 20_000_000), (90, set(), 20_000_000)],
+)
+def test_tokens_that_waited_to_be_sent_are_told_apart_from_a_contradiction(served_ms, seen, lag):
+    """The client saw decode take 20 ms longer. It is believed where the server's own front end saw the wait too."""
+    e2e = None if served_ms is None else round((5 + 40 + 20 + served_ms) * 1e6)
+    made = timeline(report=report(decode=20, e2e_ns=e2e))
+    assert names(made) == seen
+    assert delivery_lag_ns(read(made)) == lag
 
 
 def test_long_decode_may_differ_by_5_percent():

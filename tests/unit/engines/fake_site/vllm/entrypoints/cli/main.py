@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -49,6 +50,14 @@ class Api(BaseHTTPRequestHandler):
             return
         if order["prompt"] == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if (
+            order["prompt"] == "fade"
+        ):  # as vLLM does when its engine process has died: listen no more, end later
+            self.server.socket.close()
+            threading.Thread(target=fade).start()
+            self.answer(500, {"error": {"message": "EngineCore encountered an issue"}})
+            self.close_connection = True
+            return
         count = len(order["prompt"])
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -65,6 +74,15 @@ class Api(BaseHTTPRequestHandler):
                     "request_id": f"cmpl-{self.headers['X-Request-Id']}-0", "generated_tokens": 1}  # fmt: skip
             with Path(file).open("a") as out:
                 out.write(json.dumps(line) + "\n")
+
+
+def fade() -> None:
+    time.sleep(0.7)
+    print(
+        "ERROR 12-01 01:32:24 [x.py:1] Worker proc VllmWorker-0 died unexpectedly (exit code: None)",
+        flush=True,
+    )
+    os._exit(0)
 
 
 def say(text: str) -> None:
