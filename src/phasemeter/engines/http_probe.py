@@ -80,7 +80,7 @@ class Probe:
             takes_token_ids=accepted.token_ids,
             # taken is not yet obeyed: only an output of full length shows that, and checks look at it
             honours_ignore_eos=None if accepted.ignore_eos or not seen else False,
-            max_context_tokens=model.max_model_len,
+            max_context_tokens=model.max_model_len if (model.max_model_len or 0) > 0 else None,
             details=details,
         )
         return Found(info, accepted)
