@@ -174,11 +174,12 @@ def start_measuring(url: str, out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([*PHASEMETER, *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_ctrl_c_keeps_what_was_measured(server, tmp_path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_was_measured(server, tmp_path, sent):
     out = tmp_path / "run.jsonl"
     process = start_measuring(server.url, out)
     wait_for_lines(out, 12)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert "Traceback" not in err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -70,6 +71,8 @@ def perform(job: Job) -> None:
 
 
 async def _perform(job: Job) -> None:
+    # What ends a job (systemd, a CI runner) deserves what Ctrl-C gets: the rest parsed, a footer, engines stopped.
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     clock = MonotonicClock()
     log = job.out.with_name(f"{job.out.stem}.engine.log")
     engine = open_engine(replace(job.spec, engine_log=str(log)), clock)

@@ -271,7 +271,10 @@ def test_drift_is_read_off_the_anchor():
 def test_delivery(late, expected):
     """Ten requests, of which some got their tokens 60 ms later than the engine made them."""
     slow = report(decode=20, e2e_ns=round((5 + 40 + 20 + 60) * 1e6))
-    made = [timeline(id=f"r{i}", gaps=(20.0,) * 4, report=slow if i < late else report(decode=80)) for i in range(10)]
+    made = [
+        timeline(id=f"r{i}", gaps=(20.0,) * 4, report=slow if i < late else report(decode=80))
+        for i in range(10)
+    ]
     found = check("delivery", *made)
     assert found.verdict is expected
     assert verdict("contradictions", *made) is OK

@@ -47,15 +47,23 @@ def test_front_end_slack(excess_ms, seen):
     assert names(timeline(report=report(queue=10, prefill=40 + excess_ms))) == seen
 
 
-@pytest.mark.parametrize(("shift_ms", "seen"), [(4, set()), (-4, set()), (9, set()), (11, {"decode"}), (-6, {"decode"})])
+@pytest.mark.parametrize(
+    ("shift_ms", "seen"), [(4, set()), (-4, set()), (9, set()), (11, {"decode"}), (-6, {"decode"})]
+)
 def test_decode_shifted(shift_ms, seen):
-    """The front end held the first token for 5 ms, so decode may look shorter to the client by 5 more than the slack."""
+    """The front end held the first token for 5 ms: decode may look shorter to the client by 5 more than the slack."""
     assert names(timeline(report=report(decode=40 + shift_ms))) == seen
 
 
 @pytest.mark.parametrize(
     ("served_ms", "seen", "lag"),
-    [(None, {"decode"}, None), (0, {"decode"}, None), (9, {"decode"}, None), (16, set(), 20_000_000), (90, set(), 20_000_000)],
+    [
+        (None, {"decode"}, None),
+        (0, {"decode"}, None),
+        (9, {"decode"}, None),
+        (16, set(), 20_000_000),
+        (90, set(), 20_000_000),
+    ],
 )
 def test_tokens_that_waited_to_be_sent_are_told_apart_from_a_contradiction(served_ms, seen, lag):
     """The client saw decode take 20 ms longer. It is believed where the server's own front end saw the wait too."""
