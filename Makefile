@@ -14,6 +14,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMPS := .stamps
+ifdef FULL
+DEMO_GRID := --input-tokens 64,128,256 --output-tokens 128,256,512 --paired
+else
+DEMO_GRID := --input-tokens 64,128,256,512 --output-tokens 16
+endif
 RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
 
 .PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation
@@ -60,7 +65,7 @@ $(STAMPS)/docs: $(STAMPS)/core
 
 demo: $(STAMPS)/local
 	$(BIN)/phasemeter run --engine local --model $(or $(CHECKPOINT),ernie-4.5-0.3b) --repeats 5 --out $(RUN_DIR) \
-	  $(if $(FULL),--input-tokens 64,128,256 --output-tokens 128,256,512 --paired,--input-tokens 64,128,256,512 --output-tokens 16)
+	  $(DEMO_GRID)
 	@cp $(RUN_DIR)/report.html report.html
 	@echo "report: report.html (and $(RUN_DIR)/report.html)"
 
