@@ -19,7 +19,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from functools import partial
 from pathlib import Path
 
@@ -156,7 +156,7 @@ async def started(options: argparse.Namespace, engines: dict[str, VllmServer]) -
 @contextlib.contextmanager
 def session(
     options: argparse.Namespace, name: str, engine: VllmServer, machine: Machine
-) -> Iterator[OverheadSession]:
+) -> Generator[OverheadSession]:
     """A run file that is open while the servers are measured in turn."""
     shape = shape_from_config(TINY_CONFIG, "tiny-ernie") if options.tiny else load_shape(MODEL)
     asked = Asked(

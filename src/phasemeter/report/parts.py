@@ -108,6 +108,22 @@ class Row(Struct, frozen=True):
     warmup: bool
 
 
+SHAPE_COLUMNS = (
+    "input",
+    "output",
+    "conc",
+    "n",
+    "ttft",
+    "prefill_ms",
+    "floor",
+    "ratio",
+    "tpot_ms",
+    "floor",
+    "ratio",
+)
+"""Columns of the table of shapes, wherever it is wide enough for one row a shape."""
+
+
 class ShapeView(Struct, frozen=True):
     """All that is shown of one shape (input tokens, output tokens, concurrency)."""
 

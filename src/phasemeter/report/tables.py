@@ -6,26 +6,13 @@ from collections.abc import Sequence
 from html import escape
 
 from phasemeter.report.digits import interval, marked, plain, times
-from phasemeter.report.parts import ArticleView, Line, Mark, Number, ShapeView
+from phasemeter.report.parts import SHAPE_COLUMNS, ArticleView, Line, Mark, Number, ShapeView
 from phasemeter.report.words import word
 
 
 def shape_table(shapes: Sequence[ShapeView], lang: str) -> str:
     """One row a shape: medians with intervals, floors, ratios, bound."""
-    keys = (
-        "input",
-        "output",
-        "conc",
-        "n",
-        "ttft",
-        "prefill_ms",
-        "floor",
-        "ratio",
-        "tpot_ms",
-        "floor",
-        "ratio",
-        "bound",
-    )
+    keys = (*SHAPE_COLUMNS, "bound")
     rows = [
         [
             f"{shape.input_tokens:,}",

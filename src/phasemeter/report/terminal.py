@@ -27,7 +27,7 @@ from phasemeter.report.digits import (
 )
 from phasemeter.report.inside import InsideView
 from phasemeter.report.palette import CAUSE_FILLS, CAUSES, COLOURS, FILLS
-from phasemeter.report.parts import Fact, Growth, Number, RunView, Segment, ShapeView, View
+from phasemeter.report.parts import SHAPE_COLUMNS, Fact, Growth, Number, RunView, Segment, ShapeView, View
 from phasemeter.report.steps_view import inside_lines
 from phasemeter.report.words import word
 
@@ -164,20 +164,7 @@ def _shape_table(shapes: Sequence[ShapeView], lang: str, width: int) -> Table:
 
 def _wide_shapes(shapes: Sequence[ShapeView], lang: str) -> Table:
     table = _table()
-    keys = (
-        "input",
-        "output",
-        "conc",
-        "n",
-        "ttft",
-        "prefill_ms",
-        "floor",
-        "ratio",
-        "tpot_ms",
-        "floor",
-        "ratio",
-    )
-    for key in keys:
+    for key in SHAPE_COLUMNS:
         table.add_column(
             word(lang, key), justify="right", no_wrap=True, style="dim" if key == "floor" else ""
         )
