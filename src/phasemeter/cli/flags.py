@@ -93,6 +93,11 @@ def engine_flags(function: F) -> F:
             ),
             click.option("--engine-steps", is_flag=True, help="Record each step of the engine, too (vllm)."),
             click.option(
+                "--engine-spans",
+                is_flag=True,
+                help="Record what the engine's OpenTelemetry spans tell of each request, too (vllm).",
+            ),
+            click.option(
                 "--engine-plugin/--no-engine-plugin",
                 default=True,
                 show_default=True,
@@ -252,6 +257,7 @@ def engine_spec(options: dict[str, object]) -> EngineSpec:
         engine_flags=_engine_arguments(kind, options.get("engine_arguments")),
         engine_plugin=bool(options.get("engine_plugin", True)),
         engine_steps=bool(options.get("engine_steps")),
+        engine_spans=bool(options.get("engine_spans")),
         environment=dict(os.environ) if kind in _IN_VLLMS_ENVIRONMENT else {},
         cache=str(_cache_folder()) if kind == "vllm" else None,
     )
@@ -261,6 +267,8 @@ def _check_vllm(kind: str, options: dict[str, object]) -> None:
     steps, plugin = options.get("engine_steps"), options.get("engine_plugin", True)
     if steps and kind != "vllm":
         raise InputError("--engine-steps", "given", f"--engine {kind} tells no steps; leave it out")
+    if options.get("engine_spans") and kind != "vllm":
+        raise InputError("--engine-spans", "given", f"--engine {kind} sends no spans; leave it out")
     if steps and not plugin:
         raise InputError(
             "--engine-steps", "given", "the plugin tells the steps; leave --no-engine-plugin out"

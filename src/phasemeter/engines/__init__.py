@@ -99,6 +99,7 @@ def _vllm(spec: EngineSpec, clock: Clock) -> Engine:
             log=None if spec.engine_log is None else Path(spec.engine_log),
             plugin=spec.engine_plugin,
             steps=spec.engine_steps,
+            spans=spec.engine_spans,
             clock=clock,
         )
     )

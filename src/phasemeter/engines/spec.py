@@ -33,6 +33,8 @@ class EngineSpec(Struct, frozen=True, omit_defaults=True):
     """Have our plugin tell what the engine saw of each request, where the engine takes one."""
     engine_steps: bool = False
     """Have it tell each step as well."""
+    engine_spans: bool = False
+    """Receive the engine's OpenTelemetry spans, where it sends any."""
     environment: dict[str, str] = {}
     """The environment variables that a started engine's are made from; they may hold secrets and are never written."""
     cache: str | None = None

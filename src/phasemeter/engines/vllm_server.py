@@ -1,7 +1,8 @@
 """A vLLM server: started by us in its own environment and stopped with its whole tree, or found at a URL.
 
 The traffic goes through `OpenAIHttp`, like that of any server; what is added here is the start, what vLLM's log tells
-of it, and what our plugin saw inside (`vllm_seen`), joined by request id when the run is read.
+of it, and what our plugin (`vllm_seen`) and its spans (`vllm_spans`) tell of each request, joined by request id when
+the run is read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from phasemeter.engines.vllm_install import Installed, find_vllm, mended_path, v
 from phasemeter.engines.vllm_plan import Chosen, Plan, choose_model, plan_of
 from phasemeter.engines.vllm_reasons import reason_of
 from phasemeter.engines.vllm_seen import FILE_VARIABLE, STEPS_VARIABLE, SeenFile, plugin_path
+from phasemeter.engines.vllm_spans import SPANS_FLAG, SpanReceiver, check_spans, spans_environment
 from phasemeter.engines.vllm_startup import LogReader, StartUp
 from phasemeter.launch.child import Child, Command, Death, DiedError, NotReadyError, StartError
 from phasemeter.record.clock import Clock, MonotonicClock
@@ -56,6 +58,7 @@ class VllmServerOptions(Struct, frozen=True):
     cache        folder for what is worth keeping between starts, or None
     log          file for what the server prints; None keeps it in a temporary one
     plugin       tell what the engine saw of each request; steps: of each engine step as well
+    spans        receive its OpenTelemetry spans
     start_s      seconds to become ready
     """
 
@@ -71,6 +74,7 @@ class VllmServerOptions(Struct, frozen=True):
     log: Path | None = None
     plugin: bool = True
     steps: bool = False
+    spans: bool = False
     clock: Clock = MonotonicClock()
     start_s: float = 1800.0
 
@@ -89,8 +93,12 @@ class VllmServer:
         elif options.flags or options.python:
             given = " ".join(options.flags) or str(options.python)
             raise InputError("engine flags", given, "a server at a --url is running already; leave them out")
+        elif options.spans:
+            mend = "a server at a --url sends its spans where it was told to; leave it out"
+            raise InputError("--engine-spans", "given", mend)
         self._child: Child | None = None
         self._seen: SeenFile | None = None
+        self._spans: SpanReceiver | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._reader = LogReader()
         self._tell: Callable[[str], None] = lambda _: None
@@ -158,8 +166,9 @@ class VllmServer:
         return reply
 
     def seen(self) -> Sequence[SeenRequest | EngineStep]:
-        """What the plugin told since the last call."""
-        return [] if self._seen is None else self._seen.read()
+        """What the plugin and the spans told since the last call."""
+        spans = [] if self._spans is None else self._spans.read()
+        return [*([] if self._seen is None else self._seen.read()), *spans]
 
     async def close(self) -> None:
         """Close the connections and stop the server with its whole tree. Safe to call twice."""
@@ -173,6 +182,9 @@ class VllmServer:
                 if child is not None:
                     await child.stop(_STOP_GRACE_S)
             finally:
+                spans, self._spans = self._spans, None
+                if spans is not None:
+                    spans.stop()
                 folder, self._folder = self._folder, None
                 if folder is not None:
                     folder.cleanup()
@@ -188,13 +200,15 @@ class VllmServer:
         self._tell(f"vLLM {installed.version or ''}: looking up its flags")
         known = await known_flags(installed, bare, options.cache)
         check_known(options.flags, known, installed.version)
+        if options.spans:
+            check_spans(options.flags, known, installed.version)
         port = _port(options.flags)
         steps = options.plugin and options.steps
         plan = plan_of(chosen, options, installed, known, folder)
         environment = vllm_environment(
             options.environment,
             paths=(plugin_path() if options.plugin else None, mended),
-            more=plan.environment | self._plugin_variables(folder, steps=steps),
+            more=plan.environment | self._plugin_variables(folder, steps=steps) | self._spans_variables(),
         )
         command = Command(
             argv=(
@@ -202,6 +216,7 @@ class VllmServer:
                 *("-m", "vllm.entrypoints.cli.main", "serve", plan.model),
                 *("--host", _HOST, "--port", str(port)),
                 *("--served-model-name", plan.name),
+                *self._spans_flags(),
                 *plan.flags,
             ),
             environment=environment,
@@ -218,6 +233,16 @@ class VllmServer:
         file = folder / "seen.jsonl"
         self._seen = SeenFile(file)
         return {FILE_VARIABLE: str(file), STEPS_VARIABLE: "1" if steps else "0"}
+
+    def _spans_variables(self) -> dict[str, str]:
+        return spans_environment(self._options.environment) if self._options.spans else {}
+
+    def _spans_flags(self) -> tuple[str, ...]:
+        """Its address is another one in every run, so the record holds only that there was one."""
+        if not self._options.spans:
+            return ()
+        self._spans = SpanReceiver()
+        return SPANS_FLAG, self._spans.start()
 
     async def _await(self, command: Command, plan: Plan, port: int) -> None:
         began_ns = self._clock.now_ns()
@@ -249,7 +274,7 @@ class VllmServer:
         device = facts.get("device") or ("cpu" if installed.cpu else None)
         if device == "cuda" and self._options.device.startswith("cuda:"):
             device = self._options.device
-        details = dict(http.details) | plan.details
+        details = dict(http.details) | plan.details | ({"spans": "on"} if self._options.spans else {})
         details |= {name: facts[name] for name in ("enforce_eager", "attention") if name in facts}
         versions = dict(installed.versions)
         if version := (http.version or installed.version):

@@ -41,7 +41,7 @@ def test_what_follows_two_dashes_is_the_engines_as_it_stands(monkeypatch, tmp_pa
     assert spec.engine_python == "py"
     assert spec.environment["VLLM_SOMETHING"] == "1"
     assert spec.cache == str(tmp_path / "phasemeter")
-    assert (spec.engine_plugin, spec.engine_steps) == (True, False)
+    assert (spec.engine_plugin, spec.engine_steps, spec.engine_spans) == (True, False, False)
 
 
 def test_a_running_server_has_an_address():
@@ -61,6 +61,7 @@ def test_other_engines_get_neither_flags_nor_the_environment():
         (["--engine", "vllm", "--model", "m", "stray"], "write --"),
         (["--engine", "simulated", "--engine-python", "py"], "--engine-python: py"),
         (["--engine", "simulated", "--engine-steps"], "--engine-steps"),
+        (["--engine", "simulated", "--engine-spans"], "--engine-spans"),
         (["--engine", "vllm", "--model", "m", "--engine-steps", "--no-engine-plugin"], "--engine-steps"),
         (["--engine", "vllm", "--model", "m", "--threads", "2"], "--threads: 2"),
     ],

@@ -7,6 +7,8 @@ import json
 import os
 import socket
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import msgspec
@@ -155,6 +157,37 @@ async def test_steps_ask_the_engine_for_what_they_need(tmp_path):
     assert "--enable-logging-iteration-details" in told(tmp_path)["argv"]
     assert told(tmp_path)["environment"]["PHASEMETER_VLLM_STEPS"] == "1"
     await engine.close()
+
+
+async def test_spans_are_received_while_the_server_runs(tmp_path):
+    engine = engine_of(spec(tmp_path, engine_spans=True))
+    await engine.start()
+    argv = told(tmp_path)["argv"]
+    url = argv[argv.index("--otlp-traces-endpoint") + 1]
+    assert told(tmp_path)["environment"]["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == "http/protobuf"
+    assert engine.info.details["spans"] == "on"
+    assert url not in engine.info.details["flags"]
+    values = [{"key": "gen_ai.request.id", "value": {"stringValue": "cmpl-r-9-0"}},
+              {"key": "gen_ai.latency.time_in_queue", "value": {"doubleValue": 0.5}}]  # fmt: skip
+    spans = [{"name": "llm_request", "attributes": values}]
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode()
+    ask = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    with await asyncio.to_thread(urllib.request.urlopen, ask, timeout=10) as answer:
+        assert answer.status == 200
+    [line] = [line for line in engine.seen() if line.request == "r-9"]
+    assert (line.report.source, line.report.queue_ns) == ("vllm otel spans", 500_000_000)
+    await engine.close()
+    with pytest.raises(urllib.error.URLError):
+        await asyncio.to_thread(urllib.request.urlopen, ask, timeout=10)
+
+
+async def test_spans_that_nobody_would_send_are_refused(tmp_path):
+    wanted = spec(tmp_path, engine_spans=True)
+    wanted.environment["FAKE_VERSION"] = "old"
+    with pytest.raises(InputError, match="has no --otlp-traces-endpoint"):
+        await engine_of(wanted).start()
+    with pytest.raises(InputError, match="--engine-spans"):
+        engine_of(EngineSpec(kind="vllm", url="http://127.0.0.1:1", engine_spans=True))
 
 
 async def test_a_folder_without_weights_and_tokenizer_is_served_with_random_ones(tmp_path):

@@ -17,7 +17,8 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser
 
 MODE = os.environ.get("FAKE_MODE", "serve")
 KEPT = ("PYTHONPATH", "HF_HUB_OFFLINE", "VLLM_CPU_KVCACHE_SPACE", "VLLM_DO_NOT_TRACK", "VLLM_API_KEY",
-        "PHASEMETER_VLLM_FILE", "PHASEMETER_VLLM_STEPS", "CUDA_VISIBLE_DEVICES")  # fmt: skip
+        "PHASEMETER_VLLM_FILE", "PHASEMETER_VLLM_STEPS", "CUDA_VISIBLE_DEVICES",
+        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")  # fmt: skip
 
 
 class Api(BaseHTTPRequestHandler):

@@ -21,4 +21,5 @@ def make_arg_parser(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     if os.environ.get("FAKE_VERSION") != "old":
         parser.add_argument("--enable-per-request-metrics", action=argparse.BooleanOptionalAction)
         parser.add_argument("--enable-logging-iteration-details", action="store_true")
+        parser.add_argument("--otlp-traces-endpoint")
     return parser
