@@ -106,6 +106,9 @@ async def _budget_adds_up(engine: VllmLocal) -> None:
         first_ns = result.emissions[0].recv_ns - result.sent_ns
         # what the engine core saw lies inside what its front end saw, and that inside what we saw
         assert report.queue_ns + report.prefill_ns <= first_ns
+        assert report.before_ns is not None
+        assert report.after_ns is not None
+        assert report.before_ns + report.queue_ns + report.prefill_ns + report.after_ns <= first_ns
         assert report.queue_ns + report.prefill_ns + (report.decode_ns or 0) <= report.e2e_ns
         assert report.e2e_ns <= result.end_ns - result.connected_ns + 1_000_000
         assert report.cached_tokens == 0

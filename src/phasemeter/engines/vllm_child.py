@@ -84,15 +84,16 @@ class Child:
         prompt: dict[str, Any] = (
             {"prompt_token_ids": order["token_ids"]} if "token_ids" in order else {"prompt": order["prompt"]}
         )
-        last = None
+        last, heard = None, None
         async for out in self._engine.generate(prompt, self._params(order), f"phasemeter-{number}"):
             last = out
             piece = out.outputs[0]
             if piece.token_ids:
+                heard = heard or time.monotonic_ns()  # noqa: TID251
                 ids = list(piece.token_ids)
                 self._speaker.say([number, ids, piece.text] if self._has_tokenizer else [number, ids])
         spent = time.monotonic_ns() - taken  # noqa: TID251
-        told = {"end": number} if last is None else _end(number, last)
+        told = {"end": number} if last is None else _end(number, last, taken, heard)
         self._speaker.say({**told, "e2e_ns": spent})
 
     def _params(self, order: dict[str, Any]) -> Any:
@@ -120,14 +121,15 @@ class Child:
         self._speaker.say({"end": number, "error": _words(error)})
 
 
-def _end(number: int, out: Any) -> dict[str, Any]:
+def _end(number: int, out: Any, taken: int, heard: int | None) -> dict[str, Any]:
     """The last line of a request. Stamps of the engine core become durations here; what a version does not
-    tell is None."""
+    tell is None. `taken` and `heard` are ours: handed to vLLM, first output back."""
     stats = getattr(out, "metrics", None)
     queued, scheduled, first, last = (
         getattr(stats, name, None) or None
         for name in ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
     )
+    before, after = _around((queued, scheduled, first), taken, heard)
     prompt = getattr(out, "prompt_token_ids", None)
     return {
         "end": number,
@@ -140,8 +142,25 @@ def _end(number: int, out: Any) -> dict[str, Any]:
             "n_tokens": getattr(stats, "num_generation_tokens", None),
             "cached_tokens": getattr(out, "num_cached_tokens", None),
             "preemptions": getattr(stats, "num_preemptions", None),
+            "before_ns": before,
+            "after_ns": after,
         },
     }
+
+
+def _around(
+    core: tuple[float | None, float | None, float | None], taken: int, heard: int | None
+) -> tuple[int | None, int | None]:
+    """From `taken` until queued, and from the first token until `heard`. The core stamps with `time.monotonic`, which
+    all processes of one machine share. A core elsewhere has another clock: unless every stamp is there and in its
+    order, nothing is told."""
+    inside = [None if stamp is None else round(stamp * 1e9) for stamp in core]
+    queued, scheduled, first = inside
+    if queued is None or scheduled is None or first is None or heard is None:
+        return None, None
+    if not taken <= queued <= scheduled <= first <= heard:
+        return None, None
+    return queued - taken, heard - first
 
 
 def _between(early: float | None, late: float | None) -> int | None:

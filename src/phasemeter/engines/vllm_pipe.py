@@ -46,6 +46,8 @@ class Stats(Struct, frozen=True):
     n_tokens: int | None = None
     cached_tokens: int | None = None
     preemptions: int | None = None
+    before_ns: int | None = None
+    after_ns: int | None = None
 
 
 class Words(Struct, frozen=True):

@@ -58,7 +58,12 @@ def _phase_json(phase: PhaseDist | None) -> Json | None:
 def _front_end_json(split: FrontEndSplit | None) -> Json | None:
     if split is None:
         return None
-    return {"api_process": _phase_json(split.api_process), "outside": _phase_json(split.outside)}
+    return {
+        "api_process": _phase_json(split.api_process),
+        "outside": _phase_json(split.outside),
+        "before_engine": _phase_json(split.before_engine),
+        "after_engine": _phase_json(split.after_engine),
+    }
 
 
 def _shape_json(shape: ShapeSummary) -> Json:

@@ -9,6 +9,14 @@ engine process) lets the rest be placed on either side of that process's own clo
 
 Together they are front_end + (decode - engine decode), so nothing is counted twice. Both are remainders:
 inferred, never clamped. vLLM takes e2e from the wall clock, which NTP may step.
+
+Where one clock saw both sides of the hand-over (vLLM in process), two parts of front_end stand beside them:
+
+    before_engine = EngineReport.before_ns    handed over until queued: input processing, the way to the engine process
+    after_engine  = EngineReport.after_ns     first token until the first output was back: the way back, detokenising
+
+front_end - before_engine - after_engine is then the way between the client and what holds the engine.
+api_process = before_engine + the last token's way back, so after_engine (the first token's) is no part of it.
 """
 
 from __future__ import annotations
@@ -23,17 +31,22 @@ from phasemeter.explain.stats import distribution
 
 
 class FrontEndParts(Struct, frozen=True):
-    """The two parts of one request, nanoseconds."""
+    """The two parts of one request, and those of its front end, nanoseconds. None where the engine does not tell."""
 
     api_process_ns: int
     outside_ns: int
+    before_engine_ns: int | None = None
+    after_engine_ns: int | None = None
 
 
 class FrontEndSplit(Struct, frozen=True):
-    """The two parts over the requests whose engine told enough, milliseconds."""
+    """The two parts over the requests whose engine told enough, milliseconds; those of the front end over the
+    requests that have them, None where there are none."""
 
     api_process: PhaseDist
     outside: PhaseDist
+    before_engine: PhaseDist | None = None
+    after_engine: PhaseDist | None = None
 
 
 def front_end_parts(reading: Reading) -> FrontEndParts | None:
@@ -48,6 +61,8 @@ def front_end_parts(reading: Reading) -> FrontEndParts | None:
     return FrontEndParts(
         api_process_ns=report.e2e_ns - sum(known),
         outside_ns=phases.first.ns + phases.decode.ns - report.e2e_ns,
+        before_engine_ns=report.before_ns,
+        after_engine_ns=report.after_ns,
     )
 
 
@@ -60,8 +75,19 @@ def front_end_split(readings: Sequence[Reading], blocks: Sequence[int]) -> Front
         if found is not None:
             parts.append(found)
             kept.append(block)
-    inside = distribution([part.api_process_ns / 1e6 for part in parts], kept)
-    outside = distribution([part.outside_ns / 1e6 for part in parts], kept)
+    inside = _part([part.api_process_ns for part in parts], kept)
+    outside = _part([part.outside_ns for part in parts], kept)
     if inside is None or outside is None:
         return None
-    return FrontEndSplit(PhaseDist(inside, Basis.INFERRED), PhaseDist(outside, Basis.INFERRED))
+    return FrontEndSplit(
+        inside,
+        outside,
+        before_engine=_part([part.before_engine_ns for part in parts], kept),
+        after_engine=_part([part.after_engine_ns for part in parts], kept),
+    )
+
+
+def _part(values_ns: Sequence[int | None], blocks: Sequence[int]) -> PhaseDist | None:
+    told = [(ns, block) for ns, block in zip(values_ns, blocks, strict=True) if ns is not None]
+    dist = distribution([ns / 1e6 for ns, _ in told], [block for _, block in told])
+    return None if dist is None else PhaseDist(dist, Basis.INFERRED)

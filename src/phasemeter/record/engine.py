@@ -57,6 +57,8 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     prefill_ns  first scheduled until first token
     decode_ns   first token until last token
     e2e_ns      accepted by the server's front end until finished there, where the engine tells it
+    before_ns   handed to the engine until accepted by it, where one clock of the engine's tells both; None otherwise
+    after_ns    first token until the first output was back from the engine, where one clock tells both; None otherwise
     """
 
     source: str
@@ -67,6 +69,8 @@ class EngineReport(Struct, frozen=True, omit_defaults=True):
     cached_tokens: int | None = None
     preemptions: int | None = None
     n_tokens: int | None = None
+    before_ns: int | None = None
+    after_ns: int | None = None
 
 
 class Outcome(StrEnum):

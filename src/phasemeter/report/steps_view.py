@@ -53,6 +53,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "whole": "front end",
         "api": "API process",
         "outside": "outside it",
+        "before": "before engine",
+        "after": "after engine",
         "some": "Of {placed} answers laid over {told} steps, {disturbed} decoded beside the prefill of another "
         "request. That took {p50} of the decode time at the median and {p90} at the 90th percentile.",
         "none": "Of {placed} answers laid over {told} steps, none decoded beside the prefill of another request.",
@@ -99,6 +101,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "whole": "前端",
         "api": "API 进程",
         "outside": "进程之外",
+        "before": "进引擎之前",
+        "after": "出引擎之后",
         "some": "{placed} 个回答对应到 {told} 个引擎步，其中 {disturbed} 个在 decode 时旁边有别的请求在 prefill；"
         "这占去其 decode 时间的中位 {p50}，第 90 百分位 {p90}。",
         "none": "{placed} 个回答对应到 {told} 个引擎步，没有一个在 decode 时遇到别的请求的 prefill。",
@@ -157,24 +161,24 @@ def _sentence(steps: StepsSummary, words: dict[str, str]) -> str:
 
 
 def _front_end(summary: Summary, words: dict[str, str]) -> TextTable | None:
+    found = [(shape, split) for shape in summary.shapes if (split := shape.front_end_split) is not None]
+    names = ["shape", "whole", "api", "outside"]
+    around = any(split.before_engine is not None for _, split in found)
+    if around:
+        names += ["before", "after"]
     rows: list[tuple[str, ...]] = []
-    for shape in summary.shapes:
-        split, whole = shape.front_end_split, shape.phases.front_end
-        if split is not None:
-            key = shape.key
-            numbers = (
-                None if whole is None else whole.dist.mean,
-                split.api_process.dist.mean,
-                split.outside.dist.mean,
+    for shape, split in found:
+        parts = [shape.phases.front_end, split.api_process, split.outside]
+        if around:
+            parts += [split.before_engine, split.after_engine]
+        key = shape.key
+        rows.append(
+            (
+                f"{key.input_tokens} → {key.output_tokens}, {key.concurrency}",
+                *(plain(None) if part is None else INFERRED + plain(part.dist.mean) for part in parts),
             )
-            rows.append(
-                (
-                    f"{key.input_tokens} → {key.output_tokens}, {key.concurrency}",
-                    *(plain(n) if n is None else INFERRED + plain(n) for n in numbers),
-                )
-            )
-    heads = tuple(words[name] for name in ("shape", "whole", "api", "outside"))
-    return TextTable(words["front_end"], heads, tuple(rows)) if rows else None
+        )
+    return TextTable(words["front_end"], tuple(words[name] for name in names), tuple(rows)) if rows else None
 
 
 def _kinds(steps: StepsSummary, words: dict[str, str]) -> TextTable:

@@ -1,7 +1,9 @@
 """A package called vllm that has just the parts that our child uses; it is written to a folder and put on PYTHONPATH.
 
 Its engine counts time itself: a request waits 2 ms, is prefilled in 10 ms and gives one token every 3 ms, told in
-`RequestStateStats` to the microsecond, whatever the machine does meanwhile.
+`RequestStateStats` to the microsecond, whatever the machine does meanwhile. With `--behave here` its stamps are
+of this machine's clock: a request is handed over at least 5 ms before it is queued, and the first output comes at least
+10 ms after it was made. With `--behave ahead` its clock is another machine's, a minute ahead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class SamplingParams:
     def __init__(self, **wanted): self.__dict__.update(wanted)
 """,
     "vllm/v1/engine/async_llm.py": """
-import asyncio, os, sys
+import asyncio, os, sys, time
 from types import SimpleNamespace as Some
 
 class AsyncLLM:
@@ -61,15 +63,20 @@ class AsyncLLM:
             self.errored = True
             raise RuntimeError("engine core gone") from MemoryError("no room")
         stats = Some(num_generation_tokens=0, queued_ts=5.0, scheduled_ts=5.002, first_token_ts=0.0, last_token_ts=0.0)
+        if behave in ("here", "ahead"):
+            await asyncio.sleep(0.005)
+            queued = time.monotonic() + (60.0 if behave == "ahead" else 0.0)
+            await asyncio.sleep(0.022)  # 2 in the queue, 10 of prefill, 10 until the output is back
+            stats.queued_ts, stats.scheduled_ts = queued, queued + 0.002
         if behave != "old":
             stats.num_preemptions = 1
         cached = {} if behave == "older" else {"num_cached_tokens": 4}
         for i in range(params.max_tokens):
             await asyncio.sleep(0.001)
             stats.num_generation_tokens = i + 1
-            stats.last_token_ts = 5.012 + 0.003 * i
+            stats.last_token_ts = stats.queued_ts + 0.012 + 0.003 * i
             if i == 0:
-                stats.first_token_ts = 5.012
+                stats.first_token_ts = stats.queued_ts + 0.012
             last = i + 1 == params.max_tokens
             text = chr(97 + i % 26) if params.detokenize else ""
             yield Some(prompt_token_ids=ids, metrics=None if behave == "older" else stats,

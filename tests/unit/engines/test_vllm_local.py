@@ -114,6 +114,26 @@ async def test_the_engines_own_durations_come_back(environment):
     assert broken_invariants(timeline) == []
 
 
+async def test_before_and_after_the_engine_are_told_by_one_clock(environment):
+    async with running(environment, "--behave", "here") as engine:
+        result = (await engine.generate(ask(n=3))).settle()
+    report = result.report
+    assert report.before_ns >= 5_000_000
+    assert report.after_ns >= 10_000_000
+    assert report.queue_ns + report.prefill_ns == pytest.approx(12_000_000, abs=2_000)
+    # they lie between the request's way in and its first token's way out
+    first_ns = result.emissions[0].recv_ns - result.sent_ns
+    assert report.before_ns + report.queue_ns + report.prefill_ns + report.after_ns <= first_ns
+
+
+@pytest.mark.parametrize("flags", [("--behave", "ahead"), ("--behave", "older"), ()])
+async def test_stamps_of_another_clock_tell_nothing_of_before_and_after(environment, flags):
+    async with running(environment, *flags) as engine:
+        report = (await engine.generate(ask())).settle().report
+    assert (report.before_ns, report.after_ns) == (None, None)
+    assert "older" in flags or report.prefill_ns == pytest.approx(10_000_000, abs=2_000)
+
+
 @pytest.mark.parametrize(
     ("behave", "preemptions", "cached", "prefill_ns"),
     [("old", None, 4, 10_000_000), ("older", None, None, None)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -48,5 +49,34 @@ def test_they_stand_beside_the_phases_of_a_shape():
     split = shape["front_end_split"]
     assert (split["api_process"]["p50"], split["api_process"]["basis"]) == (3.0, "inferred")
     assert split["outside"]["p50"] == 2.0
+    assert (split["before_engine"], split["after_engine"]) == (None, None)
     [bare] = summary_json(summarise(run(*sequence())))["by_shape"]  # type: ignore[misc]
     assert bare["front_end_split"] is None
+
+
+def test_before_and_after_the_engine_are_parts_of_the_front_end():
+    """Front end 5: 1.5 before the engine, 2.5 after it, and 1 between client and engine."""
+    around = report(e2e_ns=88 * MS, before_ns=3 * MS // 2, after_ns=5 * MS // 2)
+    found = summarise(run(*sequence(report=around)))
+    split, front_end = found.shapes[0].front_end_split, found.shapes[0].phases.front_end
+    assert (split.before_engine.dist.p50, split.after_engine.dist.p50) == (1.5, 2.5)
+    assert front_end.dist.mean - split.before_engine.dist.mean - split.after_engine.dist.mean == 1.0
+    [shape] = summary_json(found)["by_shape"]  # type: ignore[misc]
+    told = shape["front_end_split"]
+    assert (told["before_engine"]["p50"], told["after_engine"]["p50"]) == (1.5, 2.5)
+    assert {told[name]["basis"] for name in ("before_engine", "after_engine")} == {"inferred"}
+
+
+def test_they_are_taken_over_the_requests_that_have_them():
+    plain = read(timeline(report=report(e2e_ns=88 * MS)))
+    told = read(timeline(report=report(e2e_ns=88 * MS, before_ns=2 * MS, after_ns=MS)))
+    split = front_end_split([plain, told, plain], [0, 1, 2])
+    assert split is not None
+    assert (split.api_process.dist.n, split.before_engine.dist.n, split.after_engine.dist.n) == (3, 1, 1)
+
+
+def test_a_record_without_them_reads_as_before():
+    old = b'{"source":"vllm in process","queue_ns":1,"prefill_ns":2}'
+    found = msgspec.json.decode(old, type=EngineReport)
+    assert (found.before_ns, found.after_ns) == (None, None)
+    assert msgspec.json.encode(found) == old

@@ -70,6 +70,13 @@ def test_the_front_ends_parts_are_shown_without_any_steps():
     assert found.sentences == ()
 
 
+def test_before_and_after_the_engine_have_columns_where_they_are_told():
+    around = report(e2e_ns=88 * MS, before_ns=3 * MS // 2, after_ns=5 * MS // 2)
+    [table] = inside(run(*sequence(report=around))).tables
+    assert table.rows == (("64 → 5, 1", "~5.00", "~3.00", "~2.00", "~1.50", "~2.50"),)
+    assert len(table.heads) == 6
+
+
 def test_the_page_escapes_and_draws_one_stretch_for_each_step():
     base = two_requests()
     evil = "<b>&a"
@@ -94,6 +101,18 @@ def test_the_terminal_shows_it_in_its_width(lang, width):
     assert {"en": "Inside the engine", "zh": "引擎内部"}[lang] in text
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "▓" in text
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_all_of_the_front_ends_columns_fit_a_narrow_terminal(lang):
+    around = report(e2e_ns=88 * MS, before_ns=3 * MS // 2, after_ns=5 * MS // 2)
+    made = run(*sequence(report=around))
+    out = io.StringIO()
+    render_terminal(view_of([(made, summarise(made))], lang), Console(file=out, width=80))
+    text = out.getvalue()
+    assert max(cell_len(line) for line in text.splitlines()) <= 80
+    assert "~1.50" in text
+    assert "~2.50" in text
 
 
 def test_the_bar_gives_each_part_its_time():
