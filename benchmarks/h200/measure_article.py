@@ -293,7 +293,7 @@ def main() -> int:
         options.ceilings.write_bytes(msgspec.json.format(msgspec.json.encode(found)))
         return 0
     options.ends_s = now_s() + options.budget_s
-    options.mark = options.only.replace(",", "+") if options.only.count(",") < 3 else "all"
+    options.mark = options.only.replace(",", "-and-") if options.only.count(",") < 3 else "all"
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     show_plan(options)
     ceilings = ceilings_of(options)

@@ -316,7 +316,7 @@ def main() -> int:
         say(f"--only: {unknown[0]}: choose of {', '.join(VARIANTS)}")
         return 2
     options.ends_s = now_s() + options.budget_s
-    options.mark = "all" if options.only == ",".join(VARIANTS) else options.only.replace(",", "+")
+    options.mark = "all" if options.only == ",".join(VARIANTS) else options.only.replace(",", "-and-")
     (options.out / "logs").mkdir(parents=True, exist_ok=True)
     import uvloop
 

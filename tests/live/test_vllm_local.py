@@ -146,8 +146,8 @@ async def _abort_frees_the_engine(engine: VllmLocal) -> None:
 
 
 async def _death_is_told(engine: VllmLocal) -> None:
-    waiting = asyncio.create_task(engine.generate(_ask(400, 20)))
-    await asyncio.sleep(0.2)
+    waiting = asyncio.create_task(engine.generate(_ask(480, 20)))
+    await asyncio.sleep(0.05)  # well before 480 tokens, also where this machine is slow to wake us
     assert engine._pipe is not None
     assert engine._pipe._transport is not None
     engine._pipe._transport.kill()
