@@ -1,22 +1,10 @@
-"""Fan-out from a driver to plain callables: the file writer, the progress line, whatever else listens."""
+"""Who is told: live observers are plain callables (`record.event.Observer`), and so is what takes finished requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from phasemeter.record.event import Event, Observer
 from phasemeter.record.timeline import Timeline
 
 TimelineSink = Callable[[Timeline], None]
-
-
-def fan_out(observers: Sequence[Observer]) -> Observer:
-    """One observer that hands each event to all of `observers`, in order."""
-    if len(observers) == 1:
-        return observers[0]
-
-    def observe(event: Event) -> None:
-        for observer in observers:
-            observer(event)
-
-    return observe
+"""Takes each request once, when its reply has been parsed: the file writer, for one."""
