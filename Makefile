@@ -47,7 +47,8 @@ $(STAMPS)/local: $(STAMPS)/core
 	$(PIP) -e '.[report,fit,local]'
 	@touch $@
 
-$(STAMPS)/check: $(STAMPS)/test
+# basedpyright reads torch's and transformers' types, so the check needs them installed.
+$(STAMPS)/check: $(STAMPS)/test $(STAMPS)/local
 	$(PIP) --group check
 	@touch $@
 
