@@ -36,7 +36,7 @@ def _told(at: Progress) -> str:
     if at.cell is None:
         return "done"
     shape = f"{at.cell.input_tokens} in, {at.cell.output_tokens} out"
-    if at.cell.concurrency > 1:
+    if (at.cell.concurrency or 1) > 1:
         shape += f", {at.cell.concurrency} at once"
     return f"warm-up: {shape}" if at.warming else shape
 

@@ -97,7 +97,7 @@ def delivery(case: Case) -> Check:
         return Check("delivery", Verdict.OK, "no engine told its own decode time")
     evidence = f"{len(lags)} of {len(joined)} requests got their tokens later than the engine made them"
     if lags:
-        asked = sorted({r.timeline.cell.concurrency for r in joined if delivery_lag_ns(r) is not None})
+        asked = sorted({r.timeline.cell.slots for r in joined if delivery_lag_ns(r) is not None})
         evidence += f", by {float(np.median(lags)):.3g} ms at the median, at concurrency {_few(asked)}"
     mend = (
         "the server's front end is slower than its engine here: read `engine_decode` beside `decode`; more API server "

@@ -67,7 +67,7 @@ def concurrency(readings: Sequence[Reading], origin: dict[str, str]) -> Concurre
     """Requests in flight at every level asked, failed ones included while they lasted."""
     by_level: defaultdict[int, list[Timeline]] = defaultdict(list)
     for reading in readings:
-        by_level[reading.timeline.cell.concurrency].append(reading.timeline)
+        by_level[reading.timeline.cell.slots].append(reading.timeline)
     levels = tuple(_level(asked, by_level[asked], origin) for asked in sorted(by_level))
     if not levels:
         return Concurrency()

@@ -78,7 +78,7 @@ class Context(Struct, frozen=True):
 def shape_key(timeline: Timeline) -> ShapeKey:
     """The shape that a request belongs to."""
     cell = timeline.cell
-    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.concurrency)
+    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.slots)
 
 
 def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, list[Reading]]:

@@ -92,7 +92,7 @@ def visits(grid: Grid) -> list[Visit]:
     """The whole measured part of the plan in its randomised order."""
     order = random.Random(f"order/{grid.seed}")
     base = cells(grid)
-    cheapest = min(base, key=lambda c: (c.concurrency, c.input_tokens + 4 * c.output_tokens))
+    cheapest = min(base, key=lambda c: (c.slots, c.input_tokens + 4 * c.output_tokens))
     plan: list[Visit] = []
     for block in range(grid.repeats):
         if grid.anchor and len(base) > 1:
@@ -106,11 +106,11 @@ def warmups(grid: Grid) -> list[Cell]:
     """One cell for every shape and concurrency to warm, largest first so that buffers grow only once."""
     seen: dict[tuple[int, int], Cell] = {}
     for cell in cells(grid):
-        key = (cell.input_tokens, cell.concurrency)
+        key = (cell.input_tokens, cell.slots)
         known = seen.get(key)
         if known is None or cell.output_tokens < known.output_tokens:
             seen[key] = cell
-    return sorted(seen.values(), key=lambda c: (-c.concurrency, -c.input_tokens))
+    return sorted(seen.values(), key=lambda c: (-c.slots, -c.input_tokens))
 
 
 def planned_requests(grid: Grid) -> int:
@@ -120,7 +120,7 @@ def planned_requests(grid: Grid) -> int:
 
 def _visit(grid: Grid, cell: Cell, block: int, *, anchor: bool = False) -> Visit:
     requests = (
-        grid.requests if grid.requests is not None else (1 if cell.concurrency == 1 else 2 * cell.concurrency)
+        grid.requests if grid.requests is not None else (1 if cell.concurrency == 1 else 2 * cell.slots)
     )
     return Visit(
         cell=Cell(

@@ -113,7 +113,7 @@ class Session:
                 await closed_loop(
                     self._engine,
                     iter(requests),
-                    cell.concurrency,
+                    cell.slots,
                     self._clock,
                     sink,
                     self._beside.observe,
@@ -140,7 +140,7 @@ class Session:
         self._unreached = self._unreached + 1 if timeline.outcome is Outcome.CONNECT_FAILED else 0
         if not timeline.cell.warmup:
             self._done += 1
-        if self._unreached >= max(DEAD_AFTER, 2 * timeline.cell.concurrency):
+        if self._unreached >= max(DEAD_AFTER, 2 * (timeline.cell.concurrency or 1)):
             raise EngineError(
                 f"the engine cannot be reached any more ({timeline.error}); "
                 f"{self._done} measured requests are kept in {self._writer.path}"
@@ -190,7 +190,7 @@ async def measure(
 
 
 def _key(cell: Cell) -> tuple[int, int, int]:
-    return cell.input_tokens, cell.output_tokens, cell.concurrency
+    return cell.input_tokens, cell.output_tokens, cell.slots
 
 
 @contextmanager

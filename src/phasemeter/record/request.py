@@ -18,16 +18,25 @@ class Sampling(Struct, frozen=True, omit_defaults=True):
 class Cell(Struct, frozen=True, omit_defaults=True):
     """Where a request belongs in the plan: its shape and its place in the randomised order.
 
-    `concurrency` is what the plan asked for; `block` counts interleaved repeats from 0; `warmup` requests are kept
-    in the record and left out of the numbers; `anchor` marks the repeated cell in which drift shows.
+    `concurrency` is what the plan asked for, None in an open loop; there `rate_per_s` is the rate asked (None for a
+    trace, which has no one rate). `block` counts interleaved repeats from 0; `warmup` requests are kept in the record
+    and left out of the numbers; `anchor` marks the repeated cell in which drift shows.
     """
 
     input_tokens: int
     output_tokens: int
-    concurrency: int = 1
+    concurrency: int | None = 1
     block: int = 0
     warmup: bool = False
     anchor: bool = False
+    rate_per_s: float | None = None
+
+    @property
+    def slots(self) -> int:
+        """`concurrency` of a cell that is known to be one of a closed loop."""
+        if self.concurrency is None:
+            raise ValueError("an open loop has no slots")
+        return self.concurrency
 
 
 class Request(Struct, frozen=True):

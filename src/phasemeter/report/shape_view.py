@@ -79,7 +79,7 @@ def rows_each(shapes: int) -> int:
 def key_of(reading: Reading) -> ShapeKey:
     """The shape that a request belongs to."""
     cell = reading.timeline.cell
-    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.concurrency)
+    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.slots)
 
 
 def histogram(values_ms: Sequence[float], bins: int = BINS) -> Histogram | None:
