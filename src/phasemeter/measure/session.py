@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from phasemeter.measure.drive import closed_loop
+from phasemeter.measure.load import Share
 from phasemeter.measure.plan import Grid, planned_requests, visits, warmups
 from phasemeter.measure.requests import RequestMaker
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
@@ -48,11 +49,15 @@ class Progress(Struct, frozen=True):
 
 Watcher = Callable[[Progress], None]
 
+Gate = Callable[[int], Awaitable[int]]
+
 
 class Beside(Struct, frozen=True):
     """What goes along with a session: who listens, what is sampled, what is kept.
 
-    `ceilings` measures the machine once more at the end, in a thread, for the footer.
+    `ceilings` measures the machine once more at the end, in a thread, for the footer. `share` is this process's part
+    of a plan that several processes send; then `gate(k)` is awaited before the k-th visit or stage (-1: before the
+    warm-up), so that they go on together, and returns the common start on the monotonic clock.
     """
 
     observe: Observer | None = None
@@ -61,6 +66,8 @@ class Beside(Struct, frozen=True):
     keep_text: bool = False
     extra: dict[str, object] = {}
     ceilings: Callable[[], dict[str, object]] | None = None
+    share: Share = Share()
+    gate: Gate | None = None
 
 
 class Session:
