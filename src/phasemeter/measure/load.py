@@ -63,6 +63,13 @@ class Share(Struct, frozen=True, omit_defaults=True):
     mine: int = 0
     of: int = 1
 
+    def part(self, n: int) -> int:
+        """How many of `n` (slots, requests) are this process's."""
+        return n // self.of + (self.mine < n % self.of)
+
+
+WHOLE = Share()
+
 
 class Load(Struct, frozen=True, omit_defaults=True):
     """All that a load measurement was asked for; travels as JSON.

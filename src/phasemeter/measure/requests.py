@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from phasemeter.measure.load import WHOLE, Share
 from phasemeter.measure.prompts import TextLengths, TextSize, text, token_ids
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.request import Cell, Request, Sampling
@@ -18,15 +19,21 @@ class RequestMaker:
     """
 
     def __init__(
-        self, info: EngineInfo, run_id: str, sampling: Sampling, extra: dict[str, object] | None = None
+        self,
+        info: EngineInfo,
+        run_id: str,
+        sampling: Sampling,
+        extra: dict[str, object] | None = None,
+        share: Share = WHOLE,
     ) -> None:
         self.by_ids = info.takes_token_ids
         self.lengths = TextLengths()
+        self.share = share
         self._vocab_tokens = info.vocab_tokens
         self._run_id = run_id
         self._sampling = sampling
         self._extra = extra or {}
-        self._serial = itertools.count()
+        self._serial = itertools.count(share.mine, share.of)
 
     def size(self, cell: Cell) -> TextSize:
         """The text size in use for the cell's input length."""

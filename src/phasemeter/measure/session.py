@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from phasemeter.measure.drive import closed_loop
-from phasemeter.measure.load import Share
-from phasemeter.measure.plan import Grid, planned_requests, visits, warmups
+from phasemeter.measure.load import WHOLE, Share
+from phasemeter.measure.plan import Grid, visits, warmups
 from phasemeter.measure.requests import RequestMaker
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.measure.warmup import find_text_lengths, warm_up
@@ -66,7 +66,7 @@ class Beside(Struct, frozen=True):
     keep_text: bool = False
     extra: dict[str, object] = {}
     ceilings: Callable[[], dict[str, object]] | None = None
-    share: Share = Share()
+    share: Share = WHOLE
     gate: Gate | None = None
 
 
@@ -81,15 +81,16 @@ class Session:
         self._clock = clock
         self._writer = writer
         self._beside = beside
-        self._maker = RequestMaker(engine.info, run_id, grid.sampling, beside.extra)
+        self._maker = RequestMaker(engine.info, run_id, grid.sampling, beside.extra, beside.share)
         self._done = 0
-        self._planned = planned_requests(grid)
+        self._planned = sum(beside.share.part(visit.requests) for visit in visits(grid))
         self._unreached = 0
         self._seconds: dict[tuple[int, int, int], list[float]] = {}
 
     async def run(self) -> None:
         """Warm up, then every visit of the plan."""
-        to_warm = warmups(self._grid)
+        await self._gate(-1)
+        to_warm = [cell for cell in warmups(self._grid) if self._slots(cell)]
         if not self._maker.by_ids:
             await find_text_lengths(self._maker, to_warm, self._visit)
         await warm_up(self._maker, to_warm, self._grid.warmup, self._visit)
@@ -97,11 +98,21 @@ class Session:
         plan = visits(self._grid)
         for i, visit in enumerate(plan):
             self._tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
-            await self._visit(visit.cell, list(self._maker.several(visit.cell, visit.requests)))
+            requests = list(self._maker.several(visit.cell, self._beside.share.part(visit.requests)))
+            await self._gate(i)
+            if requests and self._slots(visit.cell):
+                await self._visit(visit.cell, requests)
         if isinstance(self._engine, Insider):
             await asyncio.sleep(_LAST_WORDS_S)
             self._write_seen()
         self._tell(None, 0.0)
+
+    def _slots(self, cell: Cell) -> int:
+        return self._beside.share.part(cell.slots)
+
+    async def _gate(self, number: int) -> None:
+        if self._beside.gate is not None:
+            await self._beside.gate(number)
 
     async def _visit(self, cell: Cell, requests: list[Request]) -> list[Timeline]:
         """Run one cell's requests in a closed loop; what ended is on disk when it returns or raises."""
@@ -120,7 +131,7 @@ class Session:
                 await closed_loop(
                     self._engine,
                     iter(requests),
-                    cell.slots,
+                    self._slots(cell),
                     self._clock,
                     sink,
                     self._beside.observe,

@@ -47,7 +47,7 @@ async def warm_up(maker: RequestMaker, cells: list[Cell], rounds: int | None, vi
         tokens = min(cell.output_tokens, MOST_OUTPUT_TOKENS)
         before: tuple[float, float] | None = None
         for _ in range(MOST_ROUNDS if rounds is None else rounds):
-            timelines = await visit(warm, list(maker.several(warm, cell.slots, tokens)))
+            timelines = await visit(warm, list(maker.several(warm, maker.share.part(cell.slots), tokens)))
             now = _times(timelines)
             if rounds is None and before is not None and now is not None and _agree(before, now):
                 break
