@@ -97,6 +97,8 @@ class Outcome(StrEnum):
     TIMEOUT_TOTAL = "timeout_total"
     CANCELLED = "cancelled"
     """Given up by us: Ctrl-C or a scripted abort."""
+    LOST = "lost"
+    """Planned for a client process that died; nobody knows what came of it."""
     ENGINE_ERROR = "engine_error"
     """An in-process engine refused or broke on this request (out of memory, context too long)."""
 

@@ -1,0 +1,350 @@
+"""One run sent by several processes: they go through the plan's gates together, and their parts become one record.
+
+What is asked of a worker is in `measure.worker`; how it is reached (a process here, a Ray actor elsewhere) is a `Hand`.
+A worker that dies takes its requests of the open stage with it: they are marked lost, the others finish the stage,
+and the run ends there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from phasemeter import __version__
+from phasemeter.launch.child import Death
+from phasemeter.measure.load import Share
+from phasemeter.measure.lost import lost_requests
+from phasemeter.measure.session import Progress, Watcher
+from phasemeter.measure.worker import Go, Order, Told
+from phasemeter.record.clock import Clock, cpu_ns
+from phasemeter.record.errors import EngineError, InputError
+from phasemeter.record.file import RunWriter, check_place
+from phasemeter.record.parts import Part, write_joined
+from phasemeter.record.run import Footer, Sample
+from phasemeter.record.timeline import Timeline
+
+_LEAD_NS = 30_000_000
+"""From opening a gate to the common start: every worker has read its line by then."""
+_STOP_S = 15.0
+_LINE_BYTES = 1 << 20
+_TOLD = msgspec.json.Decoder(Told)
+
+MOST_WORKERS = 256
+
+
+class Hand(Protocol):
+    """A started worker as its parent holds it."""
+
+    @property
+    def ahead_ns(self) -> int:
+        """How far the worker's clock runs ahead of ours."""
+        ...
+
+    async def tell(self, line: bytes) -> None:
+        """Give it a line. Raises OSError when nobody is there."""
+        ...
+
+    async def hear(self) -> bytes:
+        """Its next line; b"" when it has ended."""
+        ...
+
+    async def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        ...
+
+    async def ended(self) -> int | None:
+        """Wait for its end; its exit code (negative: the signal), None where nobody can tell."""
+        ...
+
+    async def fetch(self, place: Path) -> None:
+        """See that its part file lies at `place`."""
+        ...
+
+
+Hire = Callable[[int, Path], Awaitable[Hand]]
+"""Starts the worker of a number, for the part at a place."""
+
+
+class ProcessHand:
+    """A worker process on this machine. Make it with `start`."""
+
+    ahead_ns = 0
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    async def start(cls, log: Path) -> ProcessHand:
+        """Start a worker that has its orders to come; what it prints by accident goes to `log`."""
+        with log.open("ab") as out:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "phasemeter.measure.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=out,
+                start_new_session=True,  # a Ctrl-C on the terminal is ours alone; we pass it on
+                limit=_LINE_BYTES,
+            )
+        return cls(process)
+
+    async def tell(self, line: bytes) -> None:
+        """Give it a line."""
+        if self._process.stdin is not None:
+            self._process.stdin.write(line + b"\n")
+            await self._process.stdin.drain()
+
+    async def hear(self) -> bytes:
+        """Its next line; b"" at its end."""
+        return b"" if self._process.stdout is None else await self._process.stdout.readline()
+
+    async def interrupt(self) -> None:
+        """What Ctrl-C does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGINT)
+
+    async def ended(self) -> int | None:
+        """Its exit code; it is killed when it does not end in time after its output has ended."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), _STOP_S)
+        except TimeoutError:
+            self._process.kill()
+            return await self._process.wait()
+
+    async def fetch(self, place: Path) -> None:
+        """Its part lies where it was told to write it."""
+
+
+class _Member:
+    """One worker: what it said last, and what became of it."""
+
+    def __init__(self, number: int, hand: Hand, place: Path) -> None:
+        self.number = number
+        self.hand = hand
+        self.place = place
+        self.gate: int | None = None
+        self.done = 0
+        self.last: Told | None = None
+        self.over = False
+        self.code: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"worker {self.number + 1}"
+
+    @property
+    def died(self) -> str | None:
+        """How it died, if it did."""
+        if not self.over or (self.last is not None and self.last.what in {"done", "refused", "broken"}):
+            return None
+        return f"{self.name} {Death(self.code).how}"
+
+
+class Crew:
+    """The workers of one run, going through its gates together."""
+
+    def __init__(self, order: Order, clock: Clock, out: Path, watch: Watcher | None, planned: int) -> None:
+        self._order = order
+        self._clock = clock
+        self._out = out
+        self._watch = watch
+        self._planned = planned
+        self._members: list[_Member] = []
+        self._news = asyncio.Event()
+        self._opened: list[int] = []
+        self.parts = out.with_name(f"{out.name}.parts")
+
+    async def run(self, hire: Hire) -> None:
+        """Hire the workers, give orders, open gate after gate until all are done or one has died."""
+        share_of = self._order.share.of
+        check_place(self._out)
+        self.parts.mkdir(parents=True)
+        for number in range(share_of):
+            place = self.parts / f"part-{number:03d}.jsonl"
+            self._members.append(_Member(number, await hire(number, place), place))
+        listeners = [asyncio.ensure_future(self._listen(member)) for member in self._members]
+        try:
+            for member in self._members:
+                order = replace(
+                    self._order,
+                    out=str(member.place),
+                    share=Share(member.number, share_of),
+                    cores=_core(member.number, share_of),
+                )
+                with contextlib.suppress(OSError):  # it died: its listener tells
+                    await member.hand.tell(msgspec.json.encode(order))
+            await self._gates()
+        finally:
+            for member in self._members:
+                if not member.over:
+                    await member.hand.interrupt()
+            await asyncio.wait_for(asyncio.gather(*listeners), 4 * _STOP_S)
+            for member in self._members:
+                await member.hand.fetch(member.place)
+
+    async def _gates(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if any(member.over and not self._well(member) for member in self._members):
+                await self._stage_to_end()
+                return
+            if all(member.over for member in self._members):
+                return
+            waiting = [member for member in self._members if not member.over]
+            gates = {member.gate for member in waiting}
+            if len(gates) == 1 and None not in gates and len(waiting) == len(self._members):
+                await self._open(waiting)
+
+    async def _open(self, members: Sequence[_Member]) -> None:
+        number = members[0].gate
+        start_ns = self._clock.now_ns() + _LEAD_NS
+        self._opened.append(start_ns)
+        for member in members:
+            member.gate = None
+            go = Go(number if number is not None else 0, start_ns + member.hand.ahead_ns)
+            with contextlib.suppress(OSError):
+                await member.hand.tell(msgspec.json.encode(go))
+
+    async def _stage_to_end(self) -> None:
+        """Somebody died: the others finish what they are at; at the next gate they are sent home."""
+        while any(not member.over and member.gate is None for member in self._members):
+            self._news.clear()
+            await self._news.wait()
+
+    def _well(self, member: _Member) -> bool:
+        return member.last is not None and member.last.what == "done" and not member.last.text
+
+    async def _listen(self, member: _Member) -> None:
+        while line := await member.hand.hear():
+            with contextlib.suppress(msgspec.DecodeError):  # a library's print: not ours
+                self._take(member, _TOLD.decode(line))
+        member.code = await member.hand.ended()
+        member.over = True
+        self._news.set()
+
+    def _take(self, member: _Member, told: Told) -> None:
+        member.last = told
+        if told.version != __version__:
+            member.last = Told(
+                "refused",
+                field="--on",
+                value=told.version,
+                text=f"{member.name} has that Phasemeter, this one is {__version__}; install the same on both",
+            )
+        if told.what == "gate":
+            member.gate = told.number
+            self._news.set()
+        elif told.what == "count":
+            member.done = told.number
+            if self._watch is not None:
+                self._watch(Progress(sum(m.done for m in self._members), self._planned, False, None, None))  # noqa: FBT003
+
+    def refusal(self) -> InputError | None:
+        """The first worker's bad input, if any."""
+        for member in self._members:
+            if member.last is not None and member.last.what == "refused":
+                return InputError(member.last.field, member.last.value, member.last.text)
+        return None
+
+    def failure(self) -> str | None:
+        """Why the run ended early: an engine that broke, or workers that died; None when all went well."""
+        broken = [m.last.text for m in self._members if m.last is not None and m.last.what == "broken"]
+        died = [found for found in (member.died for member in self._members) if found is not None]
+        return "; ".join((died + broken)[:3]) or None
+
+    def join(self) -> tuple[Part, ...]:
+        """The parts that were written."""
+        return tuple(Part(m.place, m.hand.ahead_ns) for m in self._members if m.place.exists())
+
+    def lost(self) -> list[Timeline]:
+        """The requests of workers that died: planned for the stage that was open, and not in the worker's part."""
+        found: list[Timeline] = []
+        for member in self._members:
+            if member.died is not None:
+                share = Share(member.number, self._order.share.of)
+                found += lost_requests(
+                    replace(self._order, share=share),
+                    Part(member.place),
+                    self._opened,
+                    member.died,
+                    self._clock,
+                )
+        return found
+
+
+async def measure_in_workers(
+    order: Order,
+    clock: Clock,
+    out: Path,
+    hire: Hire,
+    *,
+    planned: int,
+    watch: Watcher | None = None,
+) -> None:
+    """Run what `order` holds in `order.share.of` workers and write one record to `out`.
+
+    Raises InputError for what the workers refuse and EngineError when the engine or a worker died; what was measured is
+    in `out` then, too. A kill of this process leaves the parts in `OUT.parts`, which reads as a run.
+    """
+    crew = Crew(order, clock, out, watch, planned)
+    started_cpu_ns = cpu_ns()
+    interrupted = False
+    try:
+        await crew.run(hire)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        interrupted = True
+        raise
+    finally:
+        refusal = crew.refusal()
+        if refusal is None:
+            _join(crew, order, clock, out, interrupted=interrupted, own_cpu_ns=cpu_ns() - started_cpu_ns)
+        shutil.rmtree(crew.parts, ignore_errors=True)
+    if refusal is not None:
+        raise refusal
+    failure = crew.failure()
+    if failure is not None:
+        raise EngineError(f"{failure}; what was measured is kept in {out}")
+
+
+def _join(crew: Crew, order: Order, clock: Clock, out: Path, *, interrupted: bool, own_cpu_ns: int) -> None:
+    parts = crew.join()
+    with RunWriter(out, order.header) as writer:
+        footers = write_joined(writer, parts, crew.lost())
+        for part in parts:
+            if part.ahead_ns:
+                writer.write(Sample(clock.now_ns(), {"worker_clock_ahead_ns": float(part.ahead_ns)}))
+        writer.write(
+            Footer(
+                max((f.end_ns for f in footers), default=clock.now_ns()),
+                interrupted=interrupted,
+                client_cpu_ns=own_cpu_ns + sum(f.client_cpu_ns or 0 for f in footers),
+                error=crew.failure(),
+            )
+        )
+
+
+async def hire_here(_: int, place: Path) -> Hand:
+    """A worker process on this machine, for the part at `place`."""
+    return await ProcessHand.start(place.with_suffix(".log"))
+
+
+def _core(number: int, of: int) -> tuple[int, ...]:
+    """The core of a worker: each one of its own, where there are enough."""
+    try:
+        cores = sorted(os.sched_getaffinity(0))
+    except AttributeError:
+        return ()
+    return (cores[number],) if 1 < of <= len(cores) else ()
