@@ -13,10 +13,11 @@ import pytest
 
 from live.tiny_vllm import CONTEXT, Server, serving
 from phasemeter.engines.openai_http import HttpOptions, OpenAIHttp
-from phasemeter.engines.vllm_metrics import agreement, agreements, between, quantile, scrape_of
+from phasemeter.engines.vllm_metrics import scrape_of
 from phasemeter.engines.vllm_seen import SeenFile
 from phasemeter.explain.facts import contradictions
 from phasemeter.explain.phases import read
+from phasemeter.explain.server_metrics import agreement, agreements, between, quantile
 from phasemeter.explain.steps import life_of
 from phasemeter.explain.summary import summarise
 from phasemeter.record.clock import MonotonicClock, anchor
@@ -105,7 +106,7 @@ async def seen(server: Server, request: pytest.FixtureRequest):
 
 
 def agrees_with_metrics(requests: list[SeenRequest], told) -> None:
-    found = agreements(requests, told)
+    found = agreements([line.report for line in requests], told)
     assert {one.name for one in found} == {"queue", "prefill", "decode", "e2e"}
     assert [one for one in found if not one.agrees] == []
 

@@ -14,6 +14,7 @@ from phasemeter.engines.http_watch import HttpTimeouts
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.errors import EngineError
 from phasemeter.record.request import Request
+from phasemeter.record.scrape import MetricsPlace
 
 __all__ = ["HttpOptions", "HttpTimeouts", "OpenAIHttp"]
 
@@ -55,6 +56,14 @@ class OpenAIHttp:
         body = body_of(request, model=self._found.info.model, api=api, accepted=self._found.accepted)
         answer = await self._pool.exchange(self._writer.post(PATHS[api], body, request.id))
         return HttpReply(answer, self._options.clock, self._options.api_key)
+
+    def metrics_place(self) -> MetricsPlace:
+        """Where a server of this kind serves its metrics: beside /v1, with the same key."""
+        options = self._options
+        headers = dict(options.headers)
+        if options.api_key is not None:
+            headers["Authorization"] = f"Bearer {options.api_key}"
+        return MetricsPlace(f"{self._target.url}/metrics", headers, options.verify_tls)
 
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""

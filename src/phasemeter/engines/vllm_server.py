@@ -34,6 +34,7 @@ from phasemeter.record.clock import Clock, MonotonicClock
 from phasemeter.record.engine import EngineInfo, EngineStep, Outcome, SeenRequest
 from phasemeter.record.errors import EngineError, InputError
 from phasemeter.record.request import Cell, Request, Sampling
+from phasemeter.record.scrape import MetricsPlace
 from phasemeter.roofline.shape import ModelShape
 
 KIND = "vllm"
@@ -169,6 +170,10 @@ class VllmServer:
         """What the plugin and the spans told since the last call."""
         spans = [] if self._spans is None else self._spans.read()
         return [*([] if self._seen is None else self._seen.read()), *spans]
+
+    def metrics_place(self) -> MetricsPlace | None:
+        """Where the server's /metrics is; None before the start and after the end."""
+        return None if self._http is None else self._http.metrics_place()
 
     async def close(self) -> None:
         """Close the connections and stop the server with its whole tree. Safe to call twice."""

@@ -5,7 +5,7 @@ A check is one function from a `Case` to a `Check`; a new one is a function and 
 
 from __future__ import annotations
 
-from phasemeter.explain import checks_client, checks_requests, checks_steady
+from phasemeter.explain import checks_client, checks_requests, checks_server, checks_steady
 from phasemeter.explain.case import Case, Doubt
 from phasemeter.explain.verdict import Check, Verdict, worst
 
@@ -17,6 +17,7 @@ CHECKS: tuple[Doubt, ...] = (
     checks_requests.clock,
     checks_requests.contradictions,
     checks_requests.delivery,
+    checks_server.server_metrics_agree,
     checks_steady.below_floor,
     checks_client.late_sends,
     checks_client.client_lag,

@@ -17,6 +17,7 @@ from phasemeter.explain.latency import Latency, PhaseDists, latency, phase_dists
 from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins, throughput
 from phasemeter.explain.phases import Reading, read
 from phasemeter.explain.roof import Roof, best_header, roofs, shape_of
+from phasemeter.explain.server_metrics import ServerMetrics, server_metrics, server_metrics_json
 from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
 from phasemeter.explain.steps import StepsSummary, summarise_steps
 from phasemeter.explain.verdict import Check, Verdict, worst
@@ -75,6 +76,8 @@ class Summary(Struct, frozen=True):
     hardware_name: str | None = None
     steps: StepsSummary | None = None
     """What a batching engine's steps say; None where it told none."""
+    server_metrics: ServerMetrics | None = None
+    """What the server's own sums say of all measured requests; None where /metrics was not read."""
 
 
 def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None = None) -> Summary:
@@ -124,6 +127,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         shape_name=None if shape is None else shape.name,
         hardware_name=hardware or run.header.hardware,
         steps=summarise_steps(run),
+        server_metrics=server_metrics(run, measured),
     )
 
 
@@ -162,6 +166,7 @@ def summary_json(summary: Summary) -> Json:
         "verdict": summary.verdict.value,
         "by_shape": shapes_json(summary.shapes),
         "steps": None if summary.steps is None else struct_json(summary.steps),
+        "server_metrics": server_metrics_json(summary.server_metrics),
     }
 
 

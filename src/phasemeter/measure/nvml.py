@@ -54,6 +54,13 @@ def sample_gpu(index: int) -> dict[str, float]:
         return {name: value for name, value in readings.items() if value is not None}
 
 
+@contextmanager
+def nvml_held() -> Generator[None]:
+    """Keep the library initialised, so that readings inside of it are quick. Does nothing without one."""
+    with _nvml():
+        yield
+
+
 def _gpu(nvml: Any, handle: Any, driver: object) -> Gpu:
     memory = _asked(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     return Gpu(

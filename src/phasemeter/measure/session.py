@@ -19,6 +19,7 @@ from phasemeter.measure.drive import closed_loop
 from phasemeter.measure.load import WHOLE, Share
 from phasemeter.measure.plan import Grid, visits, warmups
 from phasemeter.measure.requests import RequestMaker
+from phasemeter.measure.scrape import DEFAULT_EVERY_S, Scraping
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.measure.warmup import find_text_lengths, warm_up
 from phasemeter.record.clock import Clock, cpu_ns
@@ -68,6 +69,8 @@ class Beside(Struct, frozen=True):
     ceilings: Callable[[], dict[str, object]] | None = None
     share: Share = WHOLE
     gate: Gate | None = None
+    scrape_s: float = DEFAULT_EVERY_S
+    """Seconds between two samples of a server's gauges, where it serves them; 0 takes none."""
 
 
 class Session:
@@ -96,16 +99,26 @@ class Session:
         await warm_up(self._maker, to_warm, self._grid.warmup, self._visit)
         gc.freeze()
         plan = visits(self._grid)
-        for i, visit in enumerate(plan):
-            self._tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
-            requests = list(self._maker.several(visit.cell, self._beside.share.part(visit.requests)))
-            await self._gate(i)
-            if requests and self._slots(visit.cell):
-                await self._visit(visit.cell, requests)
+        async with self._scraping() as scraping:
+            for i, visit in enumerate(plan):
+                self._tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
+                requests = list(self._maker.several(visit.cell, self._beside.share.part(visit.requests)))
+                await self._gate(i)
+                if requests and self._slots(visit.cell):
+                    await self._visit(visit.cell, requests)
+                scraping.flush()
         if isinstance(self._engine, Insider):
             await asyncio.sleep(_LAST_WORDS_S)
             self._write_seen()
         self._tell(None, 0.0)
+
+    def _scraping(self) -> Scraping:
+        """One process of several looks at the server for all of them."""
+        beside = self._beside
+        engine = self._engine if beside.share.mine == 0 else None
+        return Scraping(
+            engine, self._clock, self._writer.write, every_s=beside.scrape_s, probes=beside.probes
+        )
 
     def _slots(self, cell: Cell) -> int:
         return self._beside.share.part(cell.slots)

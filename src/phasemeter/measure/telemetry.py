@@ -29,6 +29,11 @@ class LoopLag:
             await asyncio.sleep(_EVERY_S)
             self.most_ns = max(self.most_ns, self._clock.now_ns() - due_ns)
 
+    def taken_ns(self) -> int:
+        """The largest lateness since the last call."""
+        most_ns, self.most_ns = self.most_ns, 0
+        return most_ns
+
     async def __aenter__(self) -> LoopLag:
         self._task = asyncio.ensure_future(self._tick())
         return self

@@ -1,11 +1,12 @@
 """Run files: append-only JSONL, one line a thing, readable after a kill at any byte.
 
 Line types by their `type` field: `header` (first line), `request`, `engine_report` and `engine_step` (what the engine
-saw inside, joined by request id on reading), `sample`, `footer` (last, if the run ended by itself). The schema version
-stands in the header; a reader refuses a newer one and must keep reading every older one.
+saw inside, joined by request id on reading), `sample`, `scrape` (a server's own sums), `footer` (last, if the run ended
+by itself). The schema version stands in the header; a reader refuses a newer one and must keep reading every older one.
 
 Schema history:
     1   first version
+    2   `scrape` lines: what a server's /metrics said before and after the measured requests
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from phasemeter.record.engine import EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
 from phasemeter.record.join import joined
 from phasemeter.record.run import SCHEMA, Footer, Header, Run, Sample
+from phasemeter.record.scrape import Scrape
 from phasemeter.record.timeline import Timeline, kind_of
 
-Line = Header | Timeline | Sample | Footer | SeenRequest | EngineStep
+Line = Header | Timeline | Sample | Footer | SeenRequest | EngineStep | Scrape
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding JSON that others wrote may raise; the last one for brackets within brackets without end."""
@@ -141,6 +143,7 @@ def read_run(path: Path) -> Run:
         samples=tuple(line for line in found if isinstance(line, Sample)),
         seen=tuple(seen),
         steps=tuple(line for line in found if isinstance(line, EngineStep)),
+        scrapes=tuple(line for line in found if isinstance(line, Scrape)),
         footer=footers[-1] if footers else None,
         cut=cut,
         damaged=tuple(damaged),
@@ -181,7 +184,20 @@ def _sound(line: Line) -> bool:
         return _of_one_length(line) and all(abs(n) <= _MOST for n in _numbers(line))
     if isinstance(line, Sample):
         return all(map(math.isfinite, line.values.values()))
+    if isinstance(line, Scrape):
+        return _of_one_server(line)
     return True
+
+
+def _of_one_server(line: Scrape) -> bool:
+    """Numbers that can be subtracted: finite, and counts that grow from bucket to bucket."""
+    numbers = [*line.finished.values(), *line.counters.values()]
+    for histogram in line.histograms.values():
+        counts = [n for _, n in histogram.buckets] + [histogram.count]
+        if counts != sorted(counts) or counts[0] < 0 or counts[-1] > _MOST:
+            return False
+        numbers += [histogram.total, *(upper for upper, _ in histogram.buckets)]
+    return all(map(math.isfinite, numbers))
 
 
 def _of_one_length(line: Timeline) -> bool:

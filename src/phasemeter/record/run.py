@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from phasemeter.record.clock import Anchor
 from phasemeter.record.engine import EngineInfo, EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
+from phasemeter.record.scrape import Scrape
 from phasemeter.record.timeline import Timeline
 
-SCHEMA = 1
-"""Version of the record on disk. History: 1, the first."""
+SCHEMA = 2
+"""Version of the record on disk; its history stands in `record/file.py`."""
 
 
 class Gpu(Struct, frozen=True, omit_defaults=True):
@@ -94,6 +95,7 @@ class Run(Struct, frozen=True):
     samples: tuple[Sample, ...] = ()
     seen: tuple[SeenRequest, ...] = ()
     steps: tuple[EngineStep, ...] = ()
+    scrapes: tuple[Scrape, ...] = ()
     footer: Footer | None = None
     cut: bool = False
     damaged: tuple[int, ...] = ()
@@ -125,7 +127,7 @@ def identity(header: Header) -> dict[str, object]:
     return fields
 
 
-_MAY_DIFFER = frozenset({"seed", "repeats", "out", "progress", "name"})
+_MAY_DIFFER = frozenset({"seed", "repeats", "out", "progress", "name", "scrape_s"})
 
 
 def differences(a: Header, b: Header) -> list[str]:
@@ -175,6 +177,7 @@ def merge(runs: Sequence[Run]) -> Run:
             replace(line, request=f"{run.header.run_id}/{line.request}") for run in runs for line in run.seen
         ),
         steps=(),  # steps of two runs lie on two clocks
+        scrapes=(),  # of a server that may have been another one
         footer=first.footer,
         cut=any(run.cut for run in runs),
         damaged=tuple(line for run in runs for line in run.damaged),

@@ -125,7 +125,7 @@ def test_a_damaged_line_is_left_out_and_named(tmp_path):
 def test_a_newer_schema_is_refused_with_the_mend(tmp_path):
     path = tmp_path / "run.jsonl"
     write(path, [])
-    path.write_bytes(path.read_bytes().replace(b'"schema":1', b'"schema":99,"new":[1]'))
+    path.write_bytes(path.read_bytes().replace(b'"schema":%d' % SCHEMA, b'"schema":99,"new":[1]'))
     with pytest.raises(InputError, match="schema 99.*upgrade"):
         read_run(path)
 
