@@ -133,6 +133,13 @@ def engine_flags(function: F) -> F:
                 help="Give a request up after so many seconds.",
             ),
             click.option(
+                "--scrape-s",
+                type=_Finite(0, MOST_TIMEOUT_S),
+                default=1.0,
+                show_default=True,
+                help="Sample the gauges of a server's /metrics so often; 0 takes no samples (vllm, openai).",
+            ),
+            click.option(
                 "--truth",
                 metavar="KEY=VALUE",
                 multiple=True,
@@ -328,6 +335,12 @@ def grid_of(options: dict[str, object]) -> Grid:
     )
     check_grid(grid)
     return grid
+
+
+def scrape_every(options: dict[str, object]) -> float:
+    """Seconds between two samples of a server's gauges; 0 for none."""
+    every_s = _number(options, "scrape_s")
+    return 1.0 if every_s is None else every_s
 
 
 def _text(options: dict[str, object], name: str) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag
+from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag, scrape_every
 from phasemeter.cli.measuring import Job, now, perform, run_name
 from phasemeter.cli.progress import note
 from phasemeter.record.file import read_run
@@ -44,6 +44,7 @@ def command(
         grid=grid,
         out=out if out is not None else Path("runs") / f"{run_name(spec, started)}.jsonl",
         started=started,
+        scrape_s=scrape_every(options),
         hardware=_optional(options["hardware"]),
         model_shape=_optional(options["model_shape"]),
         keep_text=keep_text,

@@ -43,6 +43,7 @@ class Job(Struct, frozen=True):
     quiet: bool = False
     keep_text: bool = False
     ceilings: bool = True
+    scrape_s: float = 1.0
 
 
 def run_name(spec: EngineSpec, started: Anchor) -> str:
@@ -89,6 +90,7 @@ async def _perform(job: Job) -> None:
                 watch=watch,
                 probes=_probes(engine.info),
                 keep_text=job.keep_text,
+                scrape_s=job.scrape_s,
                 ceilings=None if header.ceilings is None else partial(_measured_ceilings, engine.info, clock),
             )
             await measure(engine, job.grid, clock, job.out, header, beside)
@@ -142,7 +144,8 @@ def settings_of(job: Job) -> dict[str, object]:
     """The header's settings: all that was asked for and that a merge must agree on."""
     from phasemeter.measure.header import grid_settings
 
-    return grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
+    settings = grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
+    return settings | {"scrape_s": job.scrape_s}
 
 
 def _measured_ceilings(info: EngineInfo, clock: MonotonicClock) -> dict[str, object]:

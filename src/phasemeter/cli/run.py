@@ -7,7 +7,15 @@ from pathlib import Path
 import click
 
 from phasemeter.cli.explain import show
-from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag, lang_flag
+from phasemeter.cli.flags import (
+    engine_flags,
+    engine_spec,
+    grid_flags,
+    grid_of,
+    json_flag,
+    lang_flag,
+    scrape_every,
+)
 from phasemeter.cli.measure import perform_kept
 from phasemeter.cli.measuring import Job, now, run_name
 from phasemeter.cli.progress import note
@@ -44,6 +52,7 @@ def command(out: Path | None, strict: bool, as_json: bool, lang: str, **options:
         grid=grid,
         out=folder / "run.jsonl",
         started=started,
+        scrape_s=scrape_every(options),
         hardware=hardware if isinstance(hardware, str) else None,
         model_shape=model_shape if isinstance(model_shape, str) else None,
     )
