@@ -1,0 +1,377 @@
+"""Two sides of runs -> the effect of whatever was changed between them, with intervals and answers. Pure.
+
+Effects are taken within each stratum (shape and level of load) and pooled with equal weights; where lengths are drawn
+from a distribution, with weights by the requests of both sides. The interval draws whole units again, see
+`compare_samples`. Definitions: docs/definitions.md; the choices are argued in docs/decisions/005-comparison.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from phasemeter.explain.compare_draws import STATS, Drawn, drawn_rate, drawn_stats, weights_of
+from phasemeter.explain.compare_effect import Pair, Shared
+from phasemeter.explain.compare_rows import Row, metric_row, reference_ms
+from phasemeter.explain.compare_samples import (
+    BATCHES,
+    QUANTITIES,
+    Drawing,
+    Side,
+    Stock,
+    Stratum,
+    drawing_of,
+    has_many_lengths,
+    levels_of,
+    side_of,
+    stock_of,
+    strata_of,
+    unit_kind,
+)
+from phasemeter.explain.compare_unlike import (
+    SHAPES,
+    Difference,
+    check_allow,
+    check_like,
+    check_other,
+    differing_fields,
+)
+from phasemeter.explain.phases import Reading
+from phasemeter.explain.stats import MIN_FOR_INTERVAL
+from phasemeter.explain.summary import summarise
+from phasemeter.explain.verdict import Verdict
+from phasemeter.record.errors import InputError
+from phasemeter.record.run import Run, merge
+
+if TYPE_CHECKING:
+    from phasemeter.explain.compare_draws import Floats
+
+RATES = ("output_tokens_per_s", "requests_per_s", "goodput_per_s")
+"""Compared like latencies, and higher is better. Goodput counts the requests that met the service level."""
+
+METRICS = (*(f"{quantity}_{stat}" for quantity in QUANTITIES for stat in STATS), *RATES)
+"""Every metric that a comparison can hold."""
+
+_MOST_LEFT_OUT = 0.05
+"""Of requests whose lengths the other side did not draw."""
+
+
+class SideFacts(Struct, frozen=True):
+    """What stands on one side. `unit` is what was drawn again: run, block or batch (of consecutive requests)."""
+
+    name: str
+    runs: int
+    blocks: int
+    unit: str
+    ok: int
+    failed: int
+    verdict: str
+    evidence: tuple[str, ...]
+    """Of the checks that call the run invalid."""
+
+
+class ShapeRows(Struct, frozen=True):
+    """The rows of one stratum."""
+
+    stratum: Stratum
+    base_requests: int
+    new_requests: int
+    rows: tuple[Row, ...]
+
+
+class Note(Struct, frozen=True):
+    """Something to say with the numbers: a key of the report's sentences, and what is put in."""
+
+    key: str
+    numbers: dict[str, str] = {}
+
+
+class Comparison(Struct, frozen=True):
+    """Everything that is derived from two sides. `comparisons` counts the answers: one in twenty intervals misses the
+    truth by chance."""
+
+    base: SideFacts
+    new: SideFacts
+    differs: tuple[Difference, ...]
+    margin_ratio: float
+    rows: tuple[Row, ...]
+    shapes: tuple[ShapeRows, ...]
+    grouped: bool
+    notes: tuple[Note, ...]
+    comparisons: int
+
+    def row(self, name: str) -> Row | None:
+        """The pooled row of a metric; None where a side does not tell it."""
+        return next((row for row in self.rows if row.name == name), None)
+
+
+def compare(
+    base: Sequence[Run],
+    new: Sequence[Run],
+    *,
+    margin_ratio: float = 0.03,
+    allow: Sequence[str] = (),
+    good: Callable[[Reading], bool] | None = None,
+) -> Comparison:
+    """Compare two sides of one or more runs each (those of a side are one measurement, else InputError).
+
+    `margin_ratio`: changes within it count as the same. `allow`: fields in which the sides may differ. `good`: whether
+    a successful request meets the service level, for goodput. Raises InputError where the sides are not alike or have
+    no shape in common."""
+    check_other(base, new)
+    merged = merge(base), merge(new)
+    found = differing_fields(merged[0].header, merged[1].header)
+    check_allow(allow, found, [run.header for run in merged])
+    check_like(found, allow)
+    sides = side_of(merged[0], good), side_of(merged[1], good)
+    grouped = has_many_lengths(sides)
+    strata = strata_of(sides[0], grouped=grouped), strata_of(sides[1], grouped=grouped)
+    keys = [key for key in strata[0] if key in strata[1]]
+    left_out = _left_out(strata, keys)
+    _check_shapes(strata, keys, left_out, allow, grouped=grouped)
+    both = _Both.of(sides, ({k: strata[0][k] for k in keys}, {k: strata[1][k] for k in keys}))
+    spreads = (_spreads(base, keys, grouped=grouped), _spreads(new, keys, grouped=grouped))
+    tables = _tables(both, keys, grouped=grouped)
+    rows = _pooled(tables, both, margin_ratio, spreads, grouped=grouped)
+    shapes = tuple(_shape(key, tables[key], both, margin_ratio) for key in keys)
+    facts = _facts(both, 0), _facts(both, 1)
+    return Comparison(
+        base=facts[0],
+        new=facts[1],
+        differs=tuple(found),
+        margin_ratio=margin_ratio,
+        rows=rows,
+        shapes=shapes,
+        grouped=grouped,
+        notes=_notes(facts, sides, left_out, spreads, grouped=grouped),
+        comparisons=len(rows) + (sum(len(shape.rows) for shape in shapes) if len(shapes) > 1 else 0),
+    )
+
+
+_Strata = dict[Stratum, list[Reading]]
+_Table = dict[str, tuple[Drawn, Drawn]]
+"""(base, new) by metric, of one stratum."""
+
+
+class _Both(Struct, frozen=True):
+    """Both sides, reduced to the strata that they share, and what of each is drawn again."""
+
+    sides: tuple[Side, Side]
+    strata: tuple[_Strata, _Strata]
+    drawings: tuple[Drawing, Drawing]
+
+    @classmethod
+    def of(cls, sides: tuple[Side, Side], strata: tuple[_Strata, _Strata]) -> _Both:
+        """Choose what of each side is drawn again."""
+        return cls(
+            sides,
+            strata,
+            (drawing_of(sides[0], strata[0].values()), drawing_of(sides[1], strata[1].values())),
+        )
+
+    @property
+    def shared(self) -> Shared:
+        """Whether each side's strata are drawn together."""
+        base, new = self.drawings
+        return Shared(base.kind != "batch", new.kind != "batch")
+
+
+def _left_out(strata: tuple[_Strata, _Strata], keys: Sequence[Stratum]) -> tuple[int, int]:
+    """Requests of each side that the other has no stratum for."""
+    kept = set(keys)
+    base, new = (sum(len(readings) for key, readings in side.items() if key not in kept) for side in strata)
+    return base, new
+
+
+def _check_shapes(
+    strata: tuple[_Strata, _Strata],
+    keys: Sequence[Stratum],
+    left_out: tuple[int, int],
+    allow: Sequence[str],
+    *,
+    grouped: bool,
+) -> None:
+    totals = [sum(map(len, side.values())) for side in strata]
+    if not keys:
+        raise InputError(
+            "BASE and NEW", "no shape in common", "measure the same lengths and load on both sides"
+        )
+    shares = [n / max(total, 1) for n, total in zip(left_out, totals, strict=True)]
+    most = _MOST_LEFT_OUT if grouped else 0.0
+    if SHAPES not in allow and max(shares) > most:
+        raise InputError(
+            "BASE and NEW",
+            f"{left_out[0]} of {totals[0]} and {left_out[1]} of {totals[1]} requests have shapes that the other lacks",
+            f"measure the same shapes, or compare the {len(keys)} in common with --allow {SHAPES}",
+        )
+
+
+def _tables(both: _Both, keys: Sequence[Stratum], *, grouped: bool) -> dict[Stratum, _Table]:
+    tables: dict[Stratum, _Table] = {}
+    for key in keys:
+        stocks = tuple(
+            stock_of(side, key, strata[key], drawing)
+            for side, strata, drawing in zip(both.sides, both.strata, both.drawings, strict=True)
+        )
+        tables[key] = _table(both, key, (stocks[0], stocks[1]), rates=not grouped)
+    return tables
+
+
+def _table(both: _Both, key: Stratum, stocks: tuple[Stock, Stock], *, rates: bool) -> _Table:
+    weights = [
+        None if stock.n_units is None else weights_of(_seed(side, key, drawing), stock.n_units)
+        for side, stock, drawing in zip(both.sides, stocks, both.drawings, strict=True)
+    ]
+    found: _Table = {}
+    alike = both.sides[0].by_token is not None and both.sides[0].by_token == both.sides[1].by_token
+    for quantity in QUANTITIES:
+        samples = [stock.samples.get(quantity) for stock in stocks]
+        if samples[0] is None or samples[1] is None or (quantity == "itl" and not alike):
+            continue
+        base, new = drawn_stats(samples[0], weights[0]), drawn_stats(samples[1], weights[1])
+        found |= {f"{quantity}_{stat}": (base[stat], new[stat]) for stat in STATS}
+    for name in RATES if rates else ():
+        drawn = [
+            None if (amount := _amount(stock, name)) is None else drawn_rate(stock.flow, amount, w)
+            for stock, w in zip(stocks, weights, strict=True)
+        ]
+        if drawn[0] is not None and drawn[1] is not None:
+            found[name] = drawn[0], drawn[1]
+    return found
+
+
+def _amount(stock: Stock, name: str) -> Floats | None:
+    flow = stock.flow
+    return {"output_tokens_per_s": flow.tokens, "requests_per_s": flow.requests}.get(name, flow.good)
+
+
+def _seed(side: Side, key: Stratum, drawing: Drawing) -> str:
+    """Runs and blocks are drawn once for all strata, batches anew in each."""
+    own = side.run.header.run_id
+    return own if drawing.kind != "batch" else f"{own} {key}"
+
+
+def _pooled(
+    tables: dict[Stratum, _Table],
+    both: _Both,
+    margin_ratio: float,
+    spreads: tuple[dict[str, float], dict[str, float]],
+    *,
+    grouped: bool,
+) -> tuple[Row, ...]:
+    counts = {key: float(len(both.strata[0][key]) + len(both.strata[1][key])) for key in tables}
+    levels: dict[Stratum, _Table] = {}
+    if grouped:
+        strata = levels_of(both.strata[0]), levels_of(both.strata[1])
+        by_level = _Both(both.sides, strata, both.drawings)
+        common = [k for k in strata[0] if k in strata[1]]
+        levels = {key: _rates_only(table) for key, table in _tables(by_level, common, grouped=False).items()}
+    rows: list[Row] = []
+    for name in METRICS:
+        source = levels if grouped and name in RATES else tables
+        pairs = [
+            Pair(*table[name], counts[key] if grouped and source is tables else 1.0)
+            for key, table in source.items()
+            if name in table
+        ]
+        if pairs:
+            spread = max((s[name] for s in spreads if name in s), default=0.0)
+            reference = reference_ms(name, [t for t in tables.values() if name in t])
+            rows.append(
+                metric_row(name, pairs, both.shared, margin_ratio, reference=reference, spread=spread)
+            )
+    return tuple(rows)
+
+
+def _rates_only(table: _Table) -> _Table:
+    return {name: pair for name, pair in table.items() if name in RATES}
+
+
+def _shape(key: Stratum, table: _Table, both: _Both, margin_ratio: float) -> ShapeRows:
+    rows = tuple(
+        metric_row(
+            name, [Pair(*table[name], 1.0)], both.shared, margin_ratio, reference=reference_ms(name, [table])
+        )
+        for name in METRICS
+        if name in table
+    )
+    return ShapeRows(key, len(both.strata[0][key]), len(both.strata[1][key]), rows)
+
+
+def _spreads(runs: Sequence[Run], keys: Sequence[Stratum], *, grouped: bool) -> dict[str, float]:
+    """How far the runs of one side lie apart, ln(largest / smallest) of each metric pooled over the strata; for two
+    to four runs only: five and more are drawn as units."""
+    if not 2 <= len(runs) < MIN_FOR_INTERVAL:
+        return {}
+    logs: dict[str, list[float]] = {}
+    for run in runs:
+        side = side_of(run)
+        strata = strata_of(side, grouped=grouped)
+        stocks = [stock_of(side, key, strata[key], BATCHES) for key in keys if key in strata]
+        for quantity in QUANTITIES:
+            drawn = [drawn_stats(s.samples[quantity], None) for s in stocks if quantity in s.samples]
+            for stat in STATS:
+                values = [d[stat].value for d in drawn]
+                if len(values) == len(keys) and min(values) > 0:
+                    logs.setdefault(f"{quantity}_{stat}", []).append(sum(map(math.log, values)) / len(values))
+        for name in RATES[:2]:
+            rates = [
+                rate
+                for s in stocks
+                if (a := _amount(s, name)) is not None and (rate := drawn_rate(s.flow, a, None))
+            ]
+            if len(rates) == len(keys) and min(r.value for r in rates) > 0:
+                logs.setdefault(name, []).append(sum(math.log(r.value) for r in rates) / len(rates))
+    return {name: max(found) - min(found) for name, found in logs.items() if len(found) == len(runs)}
+
+
+def _facts(both: _Both, which: int) -> SideFacts:
+    side = both.sides[which]
+    summary = summarise(side.run)
+    return SideFacts(
+        name=summary.name,
+        runs=side.runs,
+        blocks=side.blocks,
+        unit=both.drawings[which].kind,
+        ok=summary.requests.ok,
+        failed=summary.requests.failed,
+        verdict=summary.verdict.value,
+        evidence=tuple(f"{c.name}: {c.evidence}" for c in summary.checks if c.verdict is Verdict.INVALID),
+    )
+
+
+def _notes(
+    facts: tuple[SideFacts, SideFacts],
+    sides: tuple[Side, Side],
+    left_out: tuple[int, int],
+    spreads: tuple[dict[str, float], dict[str, float]],
+    *,
+    grouped: bool,
+) -> tuple[Note, ...]:
+    found: list[Note] = []
+    if min(side.blocks for side in sides) == 1:
+        found.append(Note("one_block"))
+    if min(side.runs for side in sides) == 1:
+        found.append(Note("one_run"))
+    if grouped:
+        found.append(Note("grouped"))
+    if any(left_out):
+        found.append(Note("left_out", {"base": f"{left_out[0]:,}", "new": f"{left_out[1]:,}"}))
+    shares = [fact.failed / max(1, fact.ok + fact.failed) for fact in facts]
+    if abs(shares[0] - shares[1]) > 0.01:
+        found.append(Note("failures", {"base": f"{shares[0]:.1%}", "new": f"{shares[1]:.1%}"}))
+    found.append(_gap_note(sides))
+    widest = max((s for spread in spreads for s in spread.values()), default=0.0)
+    if widest > 0.0:
+        found.append(Note("run_spread", {"spread": f"{math.expm1(widest):.1%}"}))
+    return tuple(found)
+
+
+def _gap_note(sides: tuple[Side, Side]) -> Note:
+    told = [side.by_token for side in sides]
+    if None in told or told[0] != told[1]:
+        return Note("itl_mixed")
+    return Note("itl_token" if told[0] else "itl_chunk")
