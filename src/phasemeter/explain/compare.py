@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from phasemeter.explain.compare_draws import STATS, Drawn, drawn_rate, drawn_stats, weights_of
 from phasemeter.explain.compare_effect import Pair, Shared
+from phasemeter.explain.compare_facts import Note, SideFacts, facts_of, notes_of
 from phasemeter.explain.compare_rows import Row, metric_row, reference_ms
 from phasemeter.explain.compare_samples import (
     BATCHES,
@@ -29,7 +30,6 @@ from phasemeter.explain.compare_samples import (
     side_of,
     stock_of,
     strata_of,
-    unit_kind,
 )
 from phasemeter.explain.compare_unlike import (
     SHAPES,
@@ -41,8 +41,6 @@ from phasemeter.explain.compare_unlike import (
 )
 from phasemeter.explain.phases import Reading
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
-from phasemeter.explain.summary import summarise
-from phasemeter.explain.verdict import Verdict
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run, merge
 
@@ -59,20 +57,6 @@ _MOST_LEFT_OUT = 0.05
 """Of requests whose lengths the other side did not draw."""
 
 
-class SideFacts(Struct, frozen=True):
-    """What stands on one side. `unit` is what was drawn again: run, block or batch (of consecutive requests)."""
-
-    name: str
-    runs: int
-    blocks: int
-    unit: str
-    ok: int
-    failed: int
-    verdict: str
-    evidence: tuple[str, ...]
-    """Of the checks that call the run invalid."""
-
-
 class ShapeRows(Struct, frozen=True):
     """The rows of one stratum."""
 
@@ -80,13 +64,6 @@ class ShapeRows(Struct, frozen=True):
     base_requests: int
     new_requests: int
     rows: tuple[Row, ...]
-
-
-class Note(Struct, frozen=True):
-    """Something to say with the numbers: a key of the report's sentences, and what is put in."""
-
-    key: str
-    numbers: dict[str, str] = {}
 
 
 class Comparison(Struct, frozen=True):
@@ -137,7 +114,7 @@ def compare(
     tables = _tables(both, keys, grouped=grouped)
     rows = _pooled(tables, both, margin_ratio, spreads, grouped=grouped)
     shapes = tuple(_shape(key, tables[key], both, margin_ratio) for key in keys)
-    facts = _facts(both, 0), _facts(both, 1)
+    facts = facts_of(sides[0], both.drawings[0]), facts_of(sides[1], both.drawings[1])
     return Comparison(
         base=facts[0],
         new=facts[1],
@@ -146,7 +123,7 @@ def compare(
         rows=rows,
         shapes=shapes,
         grouped=grouped,
-        notes=_notes(facts, sides, left_out, spreads, grouped=grouped),
+        notes=notes_of(facts, sides, left_out, spreads, grouped=grouped),
         comparisons=len(rows) + (sum(len(shape.rows) for shape in shapes) if len(shapes) > 1 else 0),
     )
 
@@ -326,52 +303,3 @@ def _spreads(runs: Sequence[Run], keys: Sequence[Stratum], *, grouped: bool) -> 
             if len(rates) == len(keys) and min(r.value for r in rates) > 0:
                 logs.setdefault(name, []).append(sum(math.log(r.value) for r in rates) / len(rates))
     return {name: max(found) - min(found) for name, found in logs.items() if len(found) == len(runs)}
-
-
-def _facts(both: _Both, which: int) -> SideFacts:
-    side = both.sides[which]
-    summary = summarise(side.run)
-    return SideFacts(
-        name=summary.name,
-        runs=side.runs,
-        blocks=side.blocks,
-        unit=both.drawings[which].kind,
-        ok=summary.requests.ok,
-        failed=summary.requests.failed,
-        verdict=summary.verdict.value,
-        evidence=tuple(f"{c.name}: {c.evidence}" for c in summary.checks if c.verdict is Verdict.INVALID),
-    )
-
-
-def _notes(
-    facts: tuple[SideFacts, SideFacts],
-    sides: tuple[Side, Side],
-    left_out: tuple[int, int],
-    spreads: tuple[dict[str, float], dict[str, float]],
-    *,
-    grouped: bool,
-) -> tuple[Note, ...]:
-    found: list[Note] = []
-    if min(side.blocks for side in sides) == 1:
-        found.append(Note("one_block"))
-    if min(side.runs for side in sides) == 1:
-        found.append(Note("one_run"))
-    if grouped:
-        found.append(Note("grouped"))
-    if any(left_out):
-        found.append(Note("left_out", {"base": f"{left_out[0]:,}", "new": f"{left_out[1]:,}"}))
-    shares = [fact.failed / max(1, fact.ok + fact.failed) for fact in facts]
-    if abs(shares[0] - shares[1]) > 0.01:
-        found.append(Note("failures", {"base": f"{shares[0]:.1%}", "new": f"{shares[1]:.1%}"}))
-    found.append(_gap_note(sides))
-    widest = max((s for spread in spreads for s in spread.values()), default=0.0)
-    if widest > 0.0:
-        found.append(Note("run_spread", {"spread": f"{math.expm1(widest):.1%}"}))
-    return tuple(found)
-
-
-def _gap_note(sides: tuple[Side, Side]) -> Note:
-    told = [side.by_token for side in sides]
-    if None in told or told[0] != told[1]:
-        return Note("itl_mixed")
-    return Note("itl_token" if told[0] else "itl_chunk")

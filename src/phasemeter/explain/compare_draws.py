@@ -103,8 +103,8 @@ def _quantiles(values: Floats, units: NDArray[np.int64], weights: Floats) -> dic
     flat: Floats = (heap + (rows * step)[:, None]).ravel()
     found: dict[str, Floats] = {}
     for name, q in LEVELS.items():
-        rank = np.maximum(total - 1.0, 0.0) * q
-        lower = np.floor(rank)
+        rank: Floats = np.maximum(total - 1.0, 0.0) * q
+        lower: Floats = np.floor(rank).astype(np.float64)
         low = _at(flat, representative, rows, lower + rows * step)
         high = _at(flat, representative, rows, np.minimum(lower + 1.0, total - 1.0) + rows * step)
         found[name] = np.where(total > 0, low + (high - low) * (rank - lower), np.nan)
