@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from phasemeter.explain.case import Case, grade, graded, percent
+from phasemeter.explain.load import Level
+from phasemeter.explain.shape_key import Asked
 from phasemeter.explain.verdict import Check, Verdict
 from phasemeter.record.run import Sample
 
@@ -12,6 +14,7 @@ LAG_OF_TTFT_WARN, LAG_OF_TTFT_INVALID = 0.05, 0.50
 LOAD_PER_CORE_WARN = 0.5
 CLIENT_CPU_WARN = 0.9
 MEAN_OF_ASKED_WARN = 0.7
+RATE_OFF_WARN, RATE_OFF_INVALID = 0.02, 0.10
 
 
 def late_sends(case: Case) -> Check:
@@ -45,22 +48,39 @@ def client_lag(case: Case) -> Check:
 
 
 def concurrency(case: Case) -> Check:
-    """Requests in flight against those asked for, at every level."""
+    """Requests in flight against those asked for, at every level of a closed loop; of an open loop, starts against
+    the rate of intended arrivals."""
     found: list[str] = []
     verdicts = [Verdict.OK]
     for level in case.concurrency.levels:
-        if level.seen_max > level.asked:
-            verdicts.append(Verdict.WARN)
-        elif level.seen_max < level.asked:
-            verdicts.append(Verdict.INVALID if 2 * level.seen_max < level.asked else Verdict.WARN)
-        elif level.seen_mean < MEAN_OF_ASKED_WARN * level.asked:
-            verdicts.append(Verdict.WARN)
-        found.append(f"asked {level.asked}: at most {level.seen_max}, {level.seen_mean:.3g} on average")
+        verdict, text = _open_level(level) if level.asked is None else _closed_level(level, level.asked)
+        verdicts.append(verdict)
+        found.append(text)
     verdict = max(verdicts, key=list(Verdict).index)
     mend = (
         "send at least three requests for every slot, and see that no pool or semaphore caps the connections"
     )
     return graded("concurrency", verdict, "; ".join(found) or "no request to judge", mend)
+
+
+def _closed_level(level: Level, asked: int) -> tuple[Verdict, str]:
+    text = f"asked {asked}: at most {level.seen_max}, {level.seen_mean:.3g} on average"
+    if level.seen_max < asked:
+        return (Verdict.INVALID if 2 * level.seen_max < asked else Verdict.WARN), text
+    few = level.seen_max > asked or level.seen_mean < MEAN_OF_ASKED_WARN * asked
+    return (Verdict.WARN if few else Verdict.OK), text
+
+
+def _open_level(level: Level) -> tuple[Verdict, str]:
+    """A client that falls behind its own plan starts requests more slowly than they arrive."""
+    name = Asked(None, level.rate_per_s).text
+    if level.arrived_per_s is None or level.sent_per_s is None:
+        return Verdict.OK, f"{name}: at most {level.seen_max} in flight"
+    off = abs(level.sent_per_s / level.arrived_per_s - 1.0)
+    text = f"{name}: {level.sent_per_s:.3g} a second started of {level.arrived_per_s:.3g} due"
+    return grade(
+        off, warn=RATE_OFF_WARN, invalid=RATE_OFF_INVALID
+    ), f"{text}, at most {level.seen_max} in flight"
 
 
 def cpu_contention(case: Case) -> Check:

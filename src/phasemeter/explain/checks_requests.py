@@ -6,6 +6,7 @@ from collections import Counter
 
 from phasemeter.explain.case import Case, grade, graded, percent, share
 from phasemeter.explain.facts import delivery_lag_ns
+from phasemeter.explain.shape_key import Asked, asked_of
 from phasemeter.explain.shapes import cached_tokens
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.explain.verdict import Check, Verdict
@@ -97,8 +98,8 @@ def delivery(case: Case) -> Check:
         return Check("delivery", Verdict.OK, "no engine told its own decode time")
     evidence = f"{len(lags)} of {len(joined)} requests got their tokens later than the engine made them"
     if lags:
-        asked = sorted({r.timeline.cell.slots for r in joined if delivery_lag_ns(r) is not None})
-        evidence += f", by {float(np.median(lags)):.3g} ms at the median, at concurrency {_few(asked)}"
+        asked = {asked_of(r.timeline.cell) for r in joined if delivery_lag_ns(r) is not None}
+        evidence += f", by {float(np.median(lags)):.3g} ms at the median, at {_few(asked)}"
     mend = (
         "the server's front end is slower than its engine here: read `engine_decode` beside `decode`; more API server "
         "processes or a longer stream interval help"
@@ -106,9 +107,10 @@ def delivery(case: Case) -> Check:
     return graded("delivery", grade(len(lags) / len(joined), warn=DELIVERY_WARN), evidence, mend)
 
 
-def _few(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:3]))
-    return shown if len(numbers) <= 3 else f"{shown} to {numbers[-1]}"
+def _few(levels: set[Asked]) -> str:
+    texts = [asked.text for asked in sorted(levels, key=lambda asked: asked.order)]
+    shown = ", ".join(texts[:3])
+    return shown if len(texts) <= 3 else f"{shown} to {texts[-1]}"
 
 
 def cache_hits(case: Case) -> Check:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from phasemeter.explain.phases import Reading
+from phasemeter.explain.shape_key import asked_of
 from phasemeter.record.engine import Outcome
 
 SETTLED_RATIO = 0.20
@@ -62,7 +63,7 @@ def _alike(reading: Reading, first: Reading) -> bool:
         return False
     if a.in_flight is not None and b.in_flight is not None:
         return a.in_flight == b.in_flight
-    return a.cell.concurrency == b.cell.concurrency
+    return asked_of(a.cell) == asked_of(b.cell)
 
 
 def _to_settle(readings: Sequence[Reading], steady_ns: float) -> int | None:

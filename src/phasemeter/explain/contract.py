@@ -72,6 +72,9 @@ def _shape_json(shape: ShapeSummary) -> Json:
         "input_tokens": shape.key.input_tokens,
         "output_tokens": shape.key.output_tokens,
         "batch": shape.key.concurrency,
+        "rate_per_s": shape.key.rate_per_s,
+        "input_range": struct_json(shape.key.input_range),
+        "output_range": struct_json(shape.key.output_range),
         "ok": shape.ok,
         "failed": shape.failed,
         "blocks": shape.blocks,
@@ -92,6 +95,7 @@ def _shape_json(shape: ShapeSummary) -> Json:
         "throughput": struct_json(shape.throughput),
         "concurrency": {
             "asked": shape.key.concurrency,
+            "rate_per_s": shape.key.rate_per_s,
             "seen_max": shape.seen_max,
             "seen_mean": shape.seen_mean,
         },

@@ -7,7 +7,9 @@ from msgspec import Struct
 
 from phasemeter.explain.roof import Roof
 from phasemeter.roofline.floor import Floor, floor, mbu, mfu
-from phasemeter.roofline.work import Work, decode, prefill, work
+from phasemeter.roofline.work import OperatorWork, Work, decode, prefill, work
+
+_MOST_LENGTHS = 128
 
 
 class FloorCheck(Struct, frozen=True):
@@ -29,7 +31,7 @@ class FloorCheck(Struct, frozen=True):
     tpot_bound: str
     decode_batch: int
     """Sequences taken to share one decode step: the concurrency asked, or what was seen where that was
-    less."""
+    less; in an open loop the mean number of requests in their decode phase, rounded down."""
     decode_context_tokens: int
     """Mean context of the decode steps: input + output / 2, rounded down."""
     prefill_from: str | None = None
@@ -43,12 +45,14 @@ class FloorCheck(Struct, frozen=True):
 
 class Load(Struct, frozen=True):
     """The work of one request of a shape, as far as it was seen: new and cached prompt tokens, tokens
-    generated and sequences in a decode step."""
+    generated and sequences in a decode step. Of a bucket of shapes these are means, and `mix` lists (input tokens,
+    cached tokens, requests), so that the prefill's work is the mean work of its requests."""
 
     input_tokens: int
     cached_tokens: int
     output_tokens: float
     decode_batch: int
+    mix: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def new_tokens(self) -> int:
@@ -63,9 +67,39 @@ class Load(Struct, frozen=True):
 
 
 def prefill_of(roof: Roof, load: Load) -> tuple[Work, Floor]:
-    """Work and floor of one request's prefill, alone in its pass."""
+    """Work and floor of one request's prefill, alone in its pass; of a bucket the mean work of its requests."""
+    return _priced(_mean_prefill(roof, load) if load.mix else _prefill(roof, load), roof)
+
+
+def _prefill(roof: Roof, load: Load) -> Work:
     batch = prefill(load.new_tokens, cached=load.input_tokens - load.new_tokens)
-    return _priced(work(roof.shape, batch, roof.dtype), roof)
+    return work(roof.shape, batch, roof.dtype)
+
+
+def _mean_prefill(roof: Roof, load: Load) -> Work:
+    """Operator by operator. A mean of maxima is no less than the maximum of means, so this is still a floor of the
+    mean time. Of very many lengths evenly spaced ones stand for their neighbours."""
+    step = -(-len(load.mix) // _MOST_LENGTHS)
+    taken = load.mix[step // 2 :: step]
+    whole = sum(count for _, _, count in taken)
+    sums: dict[str, OperatorWork] = {}
+    for tokens, cached, count in taken:
+        needed = _prefill(roof, Load(tokens, cached, load.output_tokens, load.decode_batch))
+        for one in needed.operators:
+            sofar = sums.get(one.name, OperatorWork(one.name, count=one.count))
+            sums[one.name] = _added(sofar, one, count / whole)
+    return Work(tuple(sums.values()))
+
+
+def _added(sofar: OperatorWork, one: OperatorWork, share: float) -> OperatorWork:
+    return OperatorWork(
+        name=one.name,
+        flops=sofar.flops + share * one.flops,
+        read_bytes=sofar.read_bytes + share * one.read_bytes,
+        write_bytes=sofar.write_bytes + share * one.write_bytes,
+        activation_bytes=sofar.activation_bytes + share * one.activation_bytes,
+        count=one.count,
+    )
 
 
 def decode_step_of(roof: Roof, load: Load, batch: int | None = None) -> tuple[Work, Floor]:

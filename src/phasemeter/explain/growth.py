@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from phasemeter.explain.shape_key import Asked
 from phasemeter.explain.stats import MIN_FOR_INTERVAL, distribution, interval, medians_drawn, slope
 
 if TYPE_CHECKING:
@@ -33,10 +34,16 @@ class Exponent(Struct, frozen=True):
     from_tokens: int
     to_tokens: int
     output_tokens: int | None
-    concurrency: int
+    concurrency: int | None
     exponent: float
     ci95: tuple[float, float] | None = None
     excludes_square: bool | None = None
+    rate_per_s: float | None = None
+
+    @property
+    def asked(self) -> Asked:
+        """The level of load it was measured at."""
+        return Asked(self.concurrency, self.rate_per_s)
 
 
 class DecodeSlope(Struct, frozen=True):
@@ -59,7 +66,7 @@ class Point(Struct, frozen=True):
 
 
 def exponents(
-    metric: str, points: Sequence[Point], *, output_tokens: int | None, concurrency: int
+    metric: str, points: Sequence[Point], *, output_tokens: int | None, asked: Asked
 ) -> list[Exponent]:
     """Local exponents between neighbours of `points`, ln(t2 / t1) / ln(N2 / N1) of the medians. Where both
     lengths were measured in the same blocks (five or more) they are resampled together. Lengths without a
@@ -77,7 +84,8 @@ def exponents(
                 from_tokens=near.tokens,
                 to_tokens=far.tokens,
                 output_tokens=output_tokens,
-                concurrency=concurrency,
+                concurrency=asked.concurrency,
+                rate_per_s=asked.rate_per_s,
                 exponent=math.log(_median(far) / _median(near)) / span,
                 ci95=ci95,
                 excludes_square=None if ci95 is None else not ci95[0] <= SQUARE <= ci95[1],

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from phasemeter.explain.phases import Reading
+from phasemeter.explain.shape_key import Asked, asked_of
+from phasemeter.explain.stages import stretches
 from phasemeter.record.run import Run
 from phasemeter.record.timeline import Timeline
 
@@ -21,18 +23,24 @@ if TYPE_CHECKING:
 
 
 class Level(Struct, frozen=True):
-    """Requests in flight among the measured requests of one concurrency asked. The mean is over the time in
-    which at least one of them was in flight."""
+    """Requests in flight among the measured requests of one level asked: a concurrency, a rate, or neither (a trace).
+    The mean is over `busy_s`, the time in which at least one of them was in flight. Rates are over the stages of
+    an open loop: (requests - stages) / (last - first), by intended arrival and by the actual start; None in a closed
+    loop, which has no arrivals of its own, and for less than two requests."""
 
-    asked: int
+    asked: int | None
     requests: int
     seen_max: int
     seen_mean: float
+    rate_per_s: float | None = None
+    busy_s: float = 0.0
+    arrived_per_s: float | None = None
+    sent_per_s: float | None = None
 
 
 class Concurrency(Struct, frozen=True):
-    """Requests in flight (sent to end). The first three are those of the largest level asked; None without a
-    measured request."""
+    """Requests in flight (sent to end). The first three are those of the largest level asked, `asked` None in an open
+    loop; all None without a measured request."""
 
     asked: int | None = None
     seen_max: int | None = None
@@ -65,10 +73,10 @@ def origins(run: Run) -> dict[str, str]:
 
 def concurrency(readings: Sequence[Reading], origin: dict[str, str]) -> Concurrency:
     """Requests in flight at every level asked, failed ones included while they lasted."""
-    by_level: defaultdict[int, list[Timeline]] = defaultdict(list)
+    by_level: defaultdict[Asked, list[Timeline]] = defaultdict(list)
     for reading in readings:
-        by_level[reading.timeline.cell.slots].append(reading.timeline)
-    levels = tuple(_level(asked, by_level[asked], origin) for asked in sorted(by_level))
+        by_level[asked_of(reading.timeline.cell)].append(reading.timeline)
+    levels = tuple(_level(a, by_level[a], origin) for a in sorted(by_level, key=lambda asked: asked.order))
     if not levels:
         return Concurrency()
     top = levels[-1]
@@ -130,24 +138,13 @@ def _peak(stamps: Floats, counts: Floats, start_ns: int, end_ns: int) -> float:
 
 
 def _windows(readings: Sequence[Reading], origin: dict[str, str]) -> dict[str, _Windows]:
-    by_origin: defaultdict[str, list[Timeline]] = defaultdict(list)
-    for reading in readings:
-        by_origin[origin[reading.timeline.id]].append(reading.timeline)
-    return {name: _joined(_visits(timelines)) for name, timelines in by_origin.items()}
-
-
-def _visits(timelines: list[Timeline]) -> _Windows:
-    """One window for each run of requests of the same cell, in order of their start."""
-    found: _Windows = []
-    cell = None
-    for timeline in sorted(timelines, key=lambda t: t.started_ns):
-        if found and timeline.cell == cell:
-            start, end = found[-1]
-            found[-1] = (start, max(end, timeline.end_ns))
-        else:
-            found.append((timeline.started_ns, timeline.end_ns))
-        cell = timeline.cell
-    return found
+    """One window for each stage or visit, by clock."""
+    timelines = [reading.timeline for reading in readings]
+    by_origin: defaultdict[str, _Windows] = defaultdict(list)
+    for stretch in stretches(timelines, origin):
+        end_ns = max(timelines[i].end_ns for i in stretch.members)
+        by_origin[stretch.origin].append((timelines[stretch.members[0]].started_ns, end_ns))
+    return {name: _joined(windows) for name, windows in by_origin.items()}
 
 
 def _joined(windows: _Windows) -> _Windows:
@@ -160,7 +157,7 @@ def _joined(windows: _Windows) -> _Windows:
     return found
 
 
-def _level(asked: int, timelines: list[Timeline], origin: dict[str, str]) -> Level:
+def _level(asked: Asked, timelines: list[Timeline], origin: dict[str, str]) -> Level:
     by_origin: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for t in timelines:
         start = t.sent_ns if t.sent_ns is not None else t.started_ns
@@ -169,7 +166,25 @@ def _level(asked: int, timelines: list[Timeline], origin: dict[str, str]) -> Lev
     for intervals in by_origin.values():
         most, busy, area = _in_flight(intervals)
         seen_max, busy_ns, area_ns = max(seen_max, most), busy_ns + busy, area_ns + area
-    return Level(asked, len(timelines), seen_max, area_ns / busy_ns if busy_ns > 0 else float(seen_max))
+    stages = () if asked.concurrency is not None else stretches(timelines, origin)
+    members = [[timelines[i] for i in stage.members] for stage in stages]
+    return Level(
+        asked=asked.concurrency,
+        requests=len(timelines),
+        seen_max=seen_max,
+        seen_mean=area_ns / busy_ns if busy_ns > 0 else float(seen_max),
+        rate_per_s=asked.rate_per_s,
+        busy_s=busy_ns / 1e9,
+        arrived_per_s=_rate_per_s([[t.arrived_ns for t in stage] for stage in members]),
+        sent_per_s=_rate_per_s([[t.started_ns for t in stage] for stage in members]),
+    )
+
+
+def _rate_per_s(stages: list[list[int]]) -> float | None:
+    """n points bound n - 1 gaps; the time between stages is in none."""
+    gaps = sum(len(stamps) - 1 for stamps in stages)
+    span_ns = sum(max(stamps) - min(stamps) for stamps in stages)
+    return gaps * 1e9 / span_ns if span_ns > 0 else None
 
 
 def _in_flight(intervals: list[tuple[int, int]]) -> tuple[int, int, int]:

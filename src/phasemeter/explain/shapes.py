@@ -1,8 +1,8 @@
-"""One shape of work (input tokens, output tokens, concurrency asked) and everything that was seen of it."""
+"""One shape of work (input tokens, output tokens, level asked), or one bucket of shapes, and what was seen of it."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -15,8 +15,8 @@ from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists, gaps_ns, 
 from phasemeter.explain.load import Throughput, concurrency, throughput
 from phasemeter.explain.phases import PHASE_NAMES, Reading, Span
 from phasemeter.explain.roof import DATASHEET, MEASURED, Roof
+from phasemeter.explain.shape_key import Asked, ShapeKey, asked_of, grouping, shape_key
 from phasemeter.record.engine import Outcome
-from phasemeter.record.timeline import Timeline
 
 __all__ = ["Latency", "PhaseDist", "PhaseDists", "ShapeKey", "ShapeSummary", "shape_key", "summarise_shapes"]
 
@@ -25,14 +25,6 @@ EAGER_ENGINES = frozenset({"local"})
 
 SERIAL_ENGINES = frozenset({"local"})
 """Engines that serve one request at a time: the others wait in a queue and share no decode step."""
-
-
-class ShapeKey(Struct, frozen=True, order=True):
-    """What makes two requests comparable."""
-
-    input_tokens: int
-    output_tokens: int
-    concurrency: int
 
 
 class ShapeSummary(Struct, frozen=True):
@@ -75,51 +67,61 @@ class Context(Struct, frozen=True):
         return [numbers.setdefault(name, len(numbers)) for name in names]
 
 
-def shape_key(timeline: Timeline) -> ShapeKey:
-    """The shape that a request belongs to."""
-    cell = timeline.cell
-    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.slots)
-
-
 def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, list[Reading]]:
-    """Requests by shape, shapes in order."""
+    """Requests by shape (or bucket of shapes), shapes in order."""
+    key_of = grouping(reading.timeline for reading in readings)
     found: defaultdict[ShapeKey, list[Reading]] = defaultdict(list)
     for reading in readings:
-        found[shape_key(reading.timeline)].append(reading)
-    return {key: found[key] for key in sorted(found)}
+        found[key_of(reading.timeline)].append(reading)
+    return {key: found[key] for key in sorted(found, key=lambda key: key.order)}
 
 
 def summarise_shapes(measured: Sequence[Reading], context: Context) -> tuple[ShapeSummary, ...]:
     """One summary for every shape among the measured requests, also for one whose requests all failed."""
-    return tuple(_summarise(key, readings, context) for key, readings in by_shape(measured).items())
+    decoding = _decoding(measured, context)
+    return tuple(_summarise(key, rs, context, decoding[key.asked]) for key, rs in by_shape(measured).items())
+
+
+def _decoding(measured: Sequence[Reading], context: Context) -> dict[Asked, int]:
+    """Sequences that shared a decode step at each level, on average: at least one."""
+    busy_ns = {
+        Asked(level.asked, level.rate_per_s): level.busy_s * 1e9
+        for level in concurrency(measured, context.origin).levels
+    }
+    decode_ns = dict.fromkeys(busy_ns, 0)
+    for reading in measured:
+        if reading.phases.decode is not None:
+            decode_ns[asked_of(reading.timeline.cell)] += reading.phases.decode.ns
+    return {asked: max(1, int(decode_ns[asked] / ns)) if ns > 0 else 1 for asked, ns in busy_ns.items()}
 
 
 def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...]:
     """Local exponents of prefill (or `first`) with input length, and of TPOT with mean context, along each
     line of shapes."""
     found: list[Exponent] = []
-    for (asked, output_tokens), shapes in _lines(by_shape(_ok(measured))):
+    single = {key: readings for key, readings in by_shape(_ok(measured)).items() if key.one_shape}
+    for (asked, output_tokens), shapes in _lines(single):
         whole = all(r.phases.prefill is not None for _, readings in shapes for r in readings)
         metric = "prefill" if whole else "first"
         starts = [_point(key.input_tokens, rs, context, metric) for key, rs in shapes]
         steps = [_point(key.input_tokens + key.output_tokens // 2, rs, context, "tpot") for key, rs in shapes]
         for name, points in ((metric, starts), ("tpot", steps)):
-            found += exponents(name, points, output_tokens=output_tokens, concurrency=asked)
+            found += exponents(name, points, output_tokens=output_tokens, asked=asked)
     return tuple(found)
 
 
 _Shapes = list[tuple[ShapeKey, list[Reading]]]
 
 
-def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[int, int | None], _Shapes]]:
-    """Shapes that differ in input length, by (concurrency, output length). Where every length has one output
+def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[Asked, int | None], _Shapes]]:
+    """Shapes that differ in input length, by (level, output length). Where every length has one output
     length of its own (paired lists) they are one line, its output length None: neither prefill nor a step at a
     given context depends on how long the answer will be."""
-    by_load: defaultdict[int, _Shapes] = defaultdict(list)
-    for key, readings in sorted(shapes.items()):
-        by_load[key.concurrency].append((key, readings))
-    found: list[tuple[tuple[int, int | None], _Shapes]] = []
-    for asked, line in sorted(by_load.items()):
+    by_load: defaultdict[Asked, _Shapes] = defaultdict(list)
+    for key, readings in sorted(shapes.items(), key=lambda entry: entry[0].order):
+        by_load[key.asked].append((key, readings))
+    found: list[tuple[tuple[Asked, int | None], _Shapes]] = []
+    for asked, line in sorted(by_load.items(), key=lambda entry: entry[0].order):
         outputs = sorted({key.output_tokens for key, _ in line})
         if len(outputs) > 1 and len({key.input_tokens for key, _ in line}) == len(line):
             found.append(((asked, None), line))
@@ -128,13 +130,13 @@ def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[int, int |
     return found
 
 
-def _summarise(key: ShapeKey, readings: list[Reading], context: Context) -> ShapeSummary:
+def _summarise(key: ShapeKey, readings: list[Reading], context: Context, decoding: int) -> ShapeSummary:
     ok = _ok(readings)
     blocks = context.blocks(ok)
     levels = concurrency(readings, context.origin)
     seen, shape_phases = latency(ok, blocks), phase_dists(ok, blocks)
-    together = 1 if context.engine_kind in SERIAL_ENGINES else levels.seen_max or 1
-    load = _load(key, ok, together)
+    together = decoding if key.concurrency is None else min(key.concurrency, levels.seen_max or 1)
+    load = _load(key, ok, 1 if context.engine_kind in SERIAL_ENGINES else together)
     checks = (
         {roof.source: _floor_check(roof, load, seen, shape_phases) for roof in context.roofs} if ok else {}
     )
@@ -165,13 +167,17 @@ def _ok(readings: Sequence[Reading]) -> list[Reading]:
     return [r for r in readings if r.timeline.outcome is Outcome.OK]
 
 
-def _load(key: ShapeKey, ok: list[Reading], seen_max: int) -> Load:
+def _load(key: ShapeKey, ok: list[Reading], together: int) -> Load:
     n = max(1, len(ok))
+    mix: Counter[tuple[int, int]] = Counter()
+    if not key.one_shape:
+        mix.update((r.timeline.cell.input_tokens, cached_tokens(r)) for r in ok)
     return Load(
-        input_tokens=key.input_tokens,
+        input_tokens=round(sum(tokens * count for (tokens, _), count in mix.items()) / n) or key.input_tokens,
         cached_tokens=round(sum(cached_tokens(r) for r in ok) / n),
         output_tokens=sum(r.tokens for r in ok) / n,
-        decode_batch=max(1, min(key.concurrency, seen_max)),
+        decode_batch=max(1, together),
+        mix=tuple((tokens, cached, count) for (tokens, cached), count in sorted(mix.items())),
     )
 
 

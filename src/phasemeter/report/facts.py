@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from phasemeter.explain.shape_key import Asked
 from phasemeter.explain.summary import Ceiling, Summary
 from phasemeter.record.run import Machine
 from phasemeter.report.digits import plain
+from phasemeter.report.levels import level_cell
 from phasemeter.report.parts import Fact
 from phasemeter.report.words import say, word
 
@@ -67,7 +69,7 @@ def counts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
         rate = say(lang, key, tokens=plain(flow.output_tokens_per_s), requests=plain(flow.requests_per_s))
         found.append(Fact(word(lang, "throughput"), rate))
     if conc.levels:
-        asked = ", ".join(str(level.asked) for level in conc.levels)
+        asked = ", ".join(level_cell(Asked(level.asked, level.rate_per_s), lang) for level in conc.levels)
         seen = ", ".join(str(level.seen_max) for level in conc.levels)
         found.append(Fact(word(lang, "concurrency"), say(lang, "concurrency", asked=asked, seen=seen)))
     answer = summary.latency.ttfa_ms

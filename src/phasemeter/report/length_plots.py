@@ -9,6 +9,7 @@ from typing import cast
 
 from phasemeter.report.digits import interval, power, with_unit
 from phasemeter.report.figure import MARGIN, Figure, layout_of, legend, log_axis, short
+from phasemeter.report.levels import level_text, lowest
 from phasemeter.report.parts import Number, RunView, ShapeView
 from phasemeter.report.words import word
 
@@ -42,10 +43,10 @@ def prefill_chart(run: RunView, lang: str) -> Figure | None:
 def tpot_chart(run: RunView, lang: str) -> Figure | None:
     """Time per output token against the mean context of its decode steps, with floors."""
     traces: list[Figure] = []
-    by_load = sorted(run.shapes, key=lambda s: (s.concurrency, s.mean_context))
-    for i, (concurrency, group) in enumerate(groupby(by_load, key=lambda s: s.concurrency)):
+    by_load = sorted(run.shapes, key=lambda s: (s.asked.order, s.mean_context))
+    for i, (asked, group) in enumerate(groupby(by_load, key=lambda s: s.asked)):
         points = [(shape.mean_context, shape.tpot) for shape in group]
-        traces += _line(points, f"TPOT, {word(lang, 'at_concurrency')} {concurrency}", i)
+        traces += _line(points, f"TPOT, {level_text(asked, lang)}", i)
     if not traces:
         return None
     traces += _floors(run.shapes, "tpot", lang)
@@ -59,16 +60,16 @@ def tpot_chart(run: RunView, lang: str) -> Figure | None:
 def _groups(shapes: Sequence[ShapeView]) -> list[list[ShapeView]]:
     """Shapes that differ in nothing but input length, most of them first; single ones pooled by
     concurrency."""
-    ordered = sorted(shapes, key=lambda s: (s.concurrency, s.output_tokens, s.input_tokens))
-    groups = [list(g) for _, g in groupby(ordered, key=lambda s: (s.concurrency, s.output_tokens))]
+    ordered = sorted(shapes, key=lambda s: (s.asked.order, s.output_tokens, s.input_tokens))
+    groups = [list(g) for _, g in groupby(ordered, key=lambda s: (s.asked, s.output_tokens))]
     if all(len(group) == 1 for group in groups):  # paired lengths: prefill does not know the answer's length
-        groups = [list(g) for _, g in groupby(ordered, key=lambda s: s.concurrency)]
+        groups = [list(g) for _, g in groupby(ordered, key=lambda s: s.asked)]
     return groups
 
 
 def _group_name(group: Sequence[ShapeView], lang: str) -> str:
     outputs = {shape.output_tokens for shape in group}
-    name = f"{word(lang, 'at_concurrency')} {group[0].concurrency}"
+    name = level_text(group[0].asked, lang)
     return name if len(outputs) > 1 else f"{name}, {word(lang, 'output')} {outputs.pop()}"
 
 
@@ -101,9 +102,9 @@ def _line(points: Sequence[tuple[int, Number]], name: str, i: int) -> list[Figur
 
 
 def _floors(shapes: Sequence[ShapeView], what: str, lang: str) -> list[Figure]:
-    """Floor lines of the lowest concurrency: measured ceilings dashed, datasheet dotted."""
-    low = min((shape.concurrency for shape in shapes), default=1)
-    chosen = [shape for shape in shapes if shape.concurrency == low]
+    """Floor lines of the lowest level: measured ceilings dashed, datasheet dotted."""
+    low = lowest(shapes)
+    chosen = [shape for shape in shapes if shape.asked == low]
     traces: list[Figure] = []
     for source, dash in (("measured", "dash"), ("datasheet", "dot")):
         points: dict[int, float] = {}
@@ -135,27 +136,22 @@ def _floor_number(shape: ShapeView, what: str, source: str) -> Number:
 
 
 def _exponent_notes(run: RunView, metric: str, *, split: bool, lang: str) -> list[Figure]:
-    """The local exponent in the middle of each stretch, for the lowest concurrency and its longest
+    """The local exponent in the middle of each stretch, for the lowest level and its longest
     answers."""
     found = [entry for entry in run.growth if entry.metric == metric]
     if not found:
         return []
-    low = min(entry.concurrency for entry in found)
-    output = max((entry.output_tokens for entry in found if entry.concurrency == low), key=lambda n: n or 0)
+    low = lowest(found)
+    output = max((entry.output_tokens for entry in found if entry.asked == low), key=lambda n: n or 0)
     at = {
         s.input_tokens: (s.prefill if split else s.ttft).value
         for s in run.shapes
-        if s.concurrency == low and (output is None or s.output_tokens == output)
+        if s.asked == low and (output is None or s.output_tokens == output)
     }
     notes: list[Figure] = []
     for entry in found:
         near, far = at.get(entry.low), at.get(entry.high)
-        if (
-            (entry.concurrency, entry.output_tokens) != (low, output)
-            or not near
-            or not far
-            or min(near, far) <= 0
-        ):
+        if (entry.asked, entry.output_tokens) != (low, output) or not near or not far or min(near, far) <= 0:
             continue
         notes.append(
             {

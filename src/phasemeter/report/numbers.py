@@ -8,8 +8,9 @@ from phasemeter.explain.shapes import Latency, PhaseDist, PhaseDists, ShapeSumma
 from phasemeter.explain.stats import Dist
 from phasemeter.explain.summary import Summary
 from phasemeter.report.budget import median, phase_median
+from phasemeter.report.levels import shape_text
 from phasemeter.report.parts import ABSENT, Line, Mark, Number
-from phasemeter.report.words import PHASES, say, word
+from phasemeter.report.words import PHASES, word
 
 _LATENCIES = ("ttft", "ttft_from_arrival", "ttfa", "tpot", "itl", "e2e")
 
@@ -60,10 +61,7 @@ def _load_lines(section: str, summary: Summary, lang: str) -> list[Line]:
 
 
 def _shape_lines(shape: ShapeSummary, lang: str) -> list[Line]:
-    key = shape.key
-    section = say(
-        lang, "shape", input=key.input_tokens, output=key.output_tokens, concurrency=key.concurrency
-    )
+    section = shape_text(shape.key, lang)
     lines = _latency_lines(section, shape.latency, lang) + _phase_lines(section, shape.phases, lang)
     for floor, source in ((shape.floor_measured, "measured"), (shape.floor_datasheet, "datasheet")):
         lines += _floor_lines(section, floor, word(lang, f"ceiling_{source}"), lang)

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from phasemeter.explain.shape_key import Asked
 from phasemeter.report.inside import InsideView
 
 
@@ -125,13 +126,16 @@ SHAPE_COLUMNS = (
 
 
 class ShapeView(Struct, frozen=True):
-    """All that is shown of one shape (input tokens, output tokens, concurrency)."""
+    """All that is shown of one shape (input tokens, output tokens, level of load), or of a bucket of shapes: then
+    the lengths are medians and `lengths` names their ranges."""
 
     label: str
     short: str
     input_tokens: int
     output_tokens: int
-    concurrency: int
+    asked: Asked
+    lengths: tuple[str, str]
+    one_shape: bool
     n: int
     failed: int
     ttft: Number
@@ -169,7 +173,7 @@ class Growth(Struct, frozen=True):
     low: int
     high: int
     output_tokens: int | None
-    concurrency: int
+    asked: Asked
     exponent: Number
     sentence: str
 

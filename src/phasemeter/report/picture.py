@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from phasemeter.report.digits import plain, power, with_unit
+from phasemeter.report.levels import lowest
 from phasemeter.report.palette import COLOURS
 from phasemeter.report.parts import Mark, Number, RunView, ShapeView, View
 from phasemeter.report.words import say, word
@@ -33,7 +34,7 @@ stroke-width: 1.5; } .loud { fill: #9a5b00; } .onbar { fill: #ffffff; }
 
 
 def picture_svg(view: View) -> str:
-    """The first run of the view as an SVG document. Shapes of the lowest concurrency are drawn, at most
+    """The first run of the view as an SVG document. Shapes of the lowest level of load are drawn, at most
     eight."""
     return "\n".join(_picture(view.runs[0], view.lang))
 
@@ -66,8 +67,8 @@ def _picture(run: RunView, lang: str) -> Iterator[str]:
 
 def _chosen(shapes: Sequence[ShapeView]) -> list[ShapeView]:
     seen = [shape for shape in shapes if shape.total.value]
-    low = min((shape.concurrency for shape in seen), default=1)
-    return [shape for shape in seen if shape.concurrency == low][:MOST_SHAPES]
+    low = lowest(seen)
+    return [shape for shape in seen if shape.asked == low][:MOST_SHAPES]
 
 
 def _bars(shapes: Sequence[ShapeView]) -> Iterator[str]:
@@ -159,17 +160,11 @@ def _measured(points: dict[int, Number], across: _Scale, up: _Scale) -> Iterator
 def _exponents(
     run: RunView, points: dict[int, Number], across: _Scale, up: _Scale, metric: str
 ) -> Iterator[str]:
-    low = min((shape.concurrency for shape in run.shapes), default=1)
+    low = lowest(run.shapes)
     done: set[int] = set()
     for entry in run.growth:
         near, far = points.get(entry.low), points.get(entry.high)
-        if (
-            entry.metric != metric
-            or entry.concurrency != low
-            or near is None
-            or far is None
-            or entry.low in done
-        ):
+        if entry.metric != metric or entry.asked != low or near is None or far is None or entry.low in done:
             continue
         done.add(entry.low)
         x = (across(entry.low) + across(entry.high)) / 2

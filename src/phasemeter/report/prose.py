@@ -9,6 +9,7 @@ from phasemeter.explain.growth import Exponent
 from phasemeter.explain.summary import Summary
 from phasemeter.explain.verdict import Verdict
 from phasemeter.report.digits import interval, percent, plain, power, times
+from phasemeter.report.levels import level_text, lowest
 from phasemeter.report.parts import ABSENT, Attributed, Cold, Growth, Mark, Number, ShapeView
 from phasemeter.report.words import say, word
 
@@ -18,8 +19,8 @@ _WIDE = 0.8
 
 def growth_of(exponents: Sequence[Exponent], lang: str) -> tuple[Growth, ...]:
     """Every local exponent with the sentence that reads it."""
-    loads = {entry.concurrency for entry in exponents}
-    answers = {(entry.metric, entry.concurrency, entry.output_tokens) for entry in exponents}
+    loads = {entry.asked for entry in exponents}
+    answers = {(entry.metric, entry.asked, entry.output_tokens) for entry in exponents}
     several = len({(metric, load) for metric, load, _ in answers}) < len(answers)
     return tuple(_growth(entry, lang, load=len(loads) > 1, answer=several) for entry in exponents)
 
@@ -54,8 +55,8 @@ def closing_of(
     seen = [shape for shape in shapes if shape.total.value is not None and shape.n > 0]
     if not seen:
         return (say(lang, "run_empty"),)
-    low = min(shape.concurrency for shape in seen)
-    chosen = max((s for s in seen if s.concurrency == low), key=lambda s: (s.input_tokens, s.output_tokens))
+    low = lowest(seen)
+    chosen = max((s for s in seen if s.asked == low), key=lambda s: (s.input_tokens, s.output_tokens))
     sentences: list[str] = []
     if summary.verdict is Verdict.INVALID:
         names = ", ".join(check.name for check in summary.checks if check.verdict is Verdict.INVALID)
@@ -81,7 +82,7 @@ def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
     if answer:
         metric += say(lang, "of_answers", output=plain_count(entry.output_tokens))
     if load:
-        metric += say(lang, "at_load", concurrency=entry.concurrency)
+        metric += say(lang, "at_load", level=level_text(entry.asked, lang))
     sentence = say(
         lang,
         law_of(lo, hi, square=entry.metric != "tpot"),
@@ -96,7 +97,7 @@ def _growth(entry: Exponent, lang: str, *, load: bool, answer: bool) -> Growth:
         low=entry.from_tokens,
         high=entry.to_tokens,
         output_tokens=entry.output_tokens,
-        concurrency=entry.concurrency,
+        asked=entry.asked,
         exponent=number,
         sentence=sentence.replace("） ", "）"),  # a full-width bracket brings its own space
     )
@@ -127,9 +128,9 @@ def _where(shape: ShapeView, lang: str) -> str:
     return say(
         lang,
         "where_split" if shape.split else "where_first",
-        input=plain_count(shape.input_tokens),
-        output=plain_count(shape.output_tokens),
-        concurrency=shape.concurrency,
+        input=plain_count(shape.input_tokens) if shape.one_shape else shape.lengths[0],
+        output=plain_count(shape.output_tokens) if shape.one_shape else shape.lengths[1],
+        level=level_text(shape.asked, lang),
         total=plain(shape.total.value),
         decode=percent(shares.get("decode")),
         rest=percent(max(0.0, rest)),
@@ -185,25 +186,20 @@ def _reason(
 def _widest(growth: Sequence[Growth]) -> list[Growth]:
     """The growth between the two largest lengths: there a square law would show first."""
     found = [entry for entry in growth if entry.metric != "tpot"]
-    return found and [max(found, key=lambda entry: (-entry.concurrency, entry.high))]
+    return found and [max(found, key=lambda entry: (*(-n for n in entry.asked.order), entry.high))]
 
 
 def _loaded(chosen: ShapeView, shapes: Sequence[ShapeView], lang: str) -> list[str]:
     """The same shape under the highest load, where one was measured."""
-    same = [
-        s
-        for s in shapes
-        if (s.input_tokens, s.output_tokens) == (chosen.input_tokens, chosen.output_tokens)
-        and s.concurrency > chosen.concurrency
-    ]
+    same = [s for s in shapes if s.lengths == chosen.lengths and s.asked.order > chosen.asked.order]
     if not same:
         return []
-    most = max(same, key=lambda s: s.concurrency)
+    most = max(same, key=lambda s: s.asked.order)
     return [
         say(
             lang,
             "e2e_conc",
-            concurrency=most.concurrency,
+            level=level_text(most.asked, lang),
             tpot=f"{plain(most.tpot.value)} {interval(most.tpot)}".strip(),
             ttft=f"{plain(most.ttft.value)} {interval(most.ttft)}".strip(),
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 SENTENCES: dict[str, dict[str, str]] = {
     "en": {
-        "shape": "{input} in, {output} out, concurrency {concurrency}",
+        "shape": "{input} in, {output} out, {level}",
         "shape_short": "{input} → {output}",
-        "shape_short_conc": "{input} → {output} ×{concurrency}",
+        "level_concurrency": "concurrency {concurrency}",
+        "level_rate": "rate {rate}/s",
         "planned": "{ok} ok, {failed} failed, {planned} planned, {warmup} warm-up (left out of the numbers)",
         "unplanned": "{ok} ok, {failed} failed, {warmup} warm-up (left out of the numbers)",
         "throughput": "{tokens} tokens/s, {requests} requests/s",
@@ -20,11 +21,11 @@ SENTENCES: dict[str, dict[str, str]] = {
         ),
         "run_empty": "No request of this run succeeded, so there is nothing to explain: see the checks.",
         "where_split": (
-            "A request of {input} tokens in and {output} out at concurrency {concurrency} takes {total} "
+            "A request of {input} tokens in and {output} out at {level} takes {total} "
             "ms on average: prefill {prefill}, decode {decode}, everything around them {rest}."
         ),
         "where_first": (
-            "A request of {input} tokens in and {output} out at concurrency {concurrency} takes {total} "
+            "A request of {input} tokens in and {output} out at {level} takes {total} "
             "ms on average: {first} until the first token, {decode} in decode, the rest {rest}; the "
             "engine does not say how much of the first part was prefill."
         ),
@@ -75,7 +76,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "metric_first": "time to first token (prefill not told apart)",
         "metric_tpot": "TPOT (over the mean context)",
         "of_answers": " ({output} out)",
-        "at_load": " at concurrency {concurrency}",
+        "at_load": " at {level}",
         "cold": (
             "The first request ({input} tokens in) waited {first} ms for its first token, a steady one "
             "{steady} ms: {ratio}. Requests until it had settled: {settle}."
@@ -84,7 +85,7 @@ SENTENCES: dict[str, dict[str, str]] = {
             "The first request ({input} tokens in) waited {first} ms for its first token, a steady one "
             "{steady} ms: {ratio}."
         ),
-        "e2e_conc": "At concurrency {concurrency} the same shape has TPOT {tpot} ms and TTFT {ttft} ms.",
+        "e2e_conc": "At {level} the same shape has TPOT {tpot} ms and TTFT {ttft} ms.",
         "article_machine": (
             "The article names an A100-40GB with vLLM 0.3.3; this run is on {machine}. Milliseconds of "
             "the two are not comparable; the shape of the growth and the ratio to each machine's own "
@@ -117,9 +118,10 @@ SENTENCES: dict[str, dict[str, str]] = {
         "picture_sub": "{machine} · {engine}",
     },
     "zh": {
-        "shape": "输入 {input}，输出 {output}，并发 {concurrency}",
+        "shape": "输入 {input}，输出 {output}，{level}",
         "shape_short": "{input} → {output}",
-        "shape_short_conc": "{input} → {output} ×{concurrency}",
+        "level_concurrency": "并发 {concurrency}",
+        "level_rate": "到达率 {rate}/s",
         "planned": "成功 {ok}，失败 {failed}，计划 {planned}，预热 {warmup}（不计入数字）",
         "unplanned": "成功 {ok}，失败 {failed}，预热 {warmup}（不计入数字）",
         "throughput": "{tokens} token/s，{requests} 请求/s",
@@ -131,11 +133,11 @@ SENTENCES: dict[str, dict[str, str]] = {
         "run_invalid": "检查判定本次运行无效（{checks}）：以下只是描述，不可依赖。",
         "run_empty": "本次运行没有成功的请求，无从解释：请看检查。",
         "where_split": (
-            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms：prefill "
+            "输入 {input}、输出 {output} 个 token、{level} 的请求平均用时 {total} ms：prefill "
             "{prefill}，decode {decode}，其余 {rest}。"
         ),
         "where_first": (
-            "输入 {input}、输出 {output} 个 token、并发 {concurrency} 的请求平均用时 {total} ms：到第一个"
+            "输入 {input}、输出 {output} 个 token、{level} 的请求平均用时 {total} ms：到第一个"
             " token {first}，decode {decode}，其余 {rest}；引擎没有说明前一段中 prefill 占多少。"
         ),
         "prefill_why": (
@@ -165,7 +167,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "metric_first": "首 token 时间（prefill 未能区分）",
         "metric_tpot": "TPOT（按平均上下文）",
         "of_answers": "（输出 {output}）",
-        "at_load": "（并发 {concurrency}）",
+        "at_load": "（{level}）",
         "cold": (
             "第一个请求（输入 {input} 个 token）等首 token {first} ms，稳定后 {steady} ms：{ratio}。稳定"
             "所用请求数：{settle}。"
@@ -173,7 +175,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "cold_unsettled": (
             "第一个请求（输入 {input} 个 token）等首 token {first} ms，稳定后 {steady} ms：{ratio}。"
         ),
-        "e2e_conc": "并发 {concurrency} 时，同一形状的 TPOT 为 {tpot} ms，TTFT 为 {ttft} ms。",
+        "e2e_conc": "{level} 时，同一形状的 TPOT 为 {tpot} ms，TTFT 为 {ttft} ms。",
         "article_machine": (
             "文章写的是 A100-40GB 与 vLLM 0.3.3；本次运行在 {machine}。两者的毫秒数不可比；可比的是增长的"
             "形状，以及与各自机器下限的倍数。"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from phasemeter.explain.floors import FloorCheck
 from phasemeter.explain.phases import Basis, Reading
-from phasemeter.explain.shapes import ShapeKey, ShapeSummary
+from phasemeter.explain.shapes import ShapeSummary
 from phasemeter.record.engine import Outcome
 from phasemeter.report.budget import (
     SPLIT,
@@ -19,8 +19,8 @@ from phasemeter.report.budget import (
     phase_median,
     segments_of,
 )
+from phasemeter.report.levels import lengths, shape_short, shape_text
 from phasemeter.report.parts import ABSENT, Histogram, Mark, Number, Row, ShapeView
-from phasemeter.report.words import say
 
 BINS = 40
 ROWS = 500
@@ -38,13 +38,13 @@ def shape_view(
     measured = [r for r in readings if not r.timeline.cell.warmup and r.timeline.outcome is Outcome.OK]
     drawn = sorted(readings, key=lambda r: r.timeline.arrived_ns)
     return ShapeView(
-        label=say(
-            lang, "shape", input=key.input_tokens, output=key.output_tokens, concurrency=key.concurrency
-        ),
-        short=_short(key, lang),
+        label=shape_text(key, lang),
+        short=shape_short(key, lang),
         input_tokens=key.input_tokens,
         output_tokens=key.output_tokens,
-        concurrency=key.concurrency,
+        asked=key.asked,
+        lengths=lengths(key),
+        one_shape=key.one_shape,
         n=shape.ok,
         failed=shape.failed,
         ttft=median(shape.latency.ttft_ms),
@@ -76,12 +76,6 @@ def rows_each(shapes: int) -> int:
     return max(20, min(ROWS, _ROWS_ALL // max(1, shapes)))
 
 
-def key_of(reading: Reading) -> ShapeKey:
-    """The shape that a request belongs to."""
-    cell = reading.timeline.cell
-    return ShapeKey(cell.input_tokens, cell.output_tokens, cell.slots)
-
-
 def histogram(values_ms: Sequence[float], bins: int = BINS) -> Histogram | None:
     """Counts in bins of equal ratio between the smallest and the largest positive value; gaps of zero
     (pieces that came together) count in the first bin. None where there is no positive value."""
@@ -98,18 +92,6 @@ def histogram(values_ms: Sequence[float], bins: int = BINS) -> Histogram | None:
         place = int(math.log(value / low) / step) if value > 0 else 0
         counts[min(max(place, 0), bins - 1)] += 1
     return Histogram(edges, tuple(counts))
-
-
-def _short(key: ShapeKey, lang: str) -> str:
-    if key.concurrency == 1:
-        return say(lang, "shape_short", input=key.input_tokens, output=key.output_tokens)
-    return say(
-        lang,
-        "shape_short_conc",
-        input=key.input_tokens,
-        output=key.output_tokens,
-        concurrency=key.concurrency,
-    )
 
 
 def _calculated(value_ms: float | None) -> Number:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from phasemeter.report.digits import interval, marked, plain, times
+from phasemeter.report.levels import level_cell
 from phasemeter.report.parts import SHAPE_COLUMNS, ArticleView, Line, Mark, Number, ShapeView
 from phasemeter.report.words import word
 
@@ -15,9 +16,8 @@ def shape_table(shapes: Sequence[ShapeView], lang: str) -> str:
     keys = (*SHAPE_COLUMNS, "bound")
     rows = [
         [
-            f"{shape.input_tokens:,}",
-            f"{shape.output_tokens:,}",
-            str(shape.concurrency),
+            *shape.lengths,
+            level_cell(shape.asked, lang),
             str(shape.n),
             _with_interval(shape.ttft),
             _with_interval(shape.prefill),

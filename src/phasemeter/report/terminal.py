@@ -26,6 +26,7 @@ from phasemeter.report.digits import (
     with_unit,
 )
 from phasemeter.report.inside import InsideView
+from phasemeter.report.levels import level_cell
 from phasemeter.report.palette import CAUSE_FILLS, CAUSES, COLOURS, FILLS
 from phasemeter.report.parts import SHAPE_COLUMNS, Fact, Growth, Number, RunView, Segment, ShapeView, View
 from phasemeter.report.steps_view import inside_lines
@@ -170,7 +171,7 @@ def _wide_shapes(shapes: Sequence[ShapeView], lang: str) -> Table:
         )
     table.add_column(word(lang, "bound"), overflow="fold")
     for shape in shapes:
-        cells = [f"{shape.input_tokens:,}", f"{shape.output_tokens:,}", str(shape.concurrency), str(shape.n)]
+        cells = [*shape.lengths, level_cell(shape.asked, lang), str(shape.n)]
         cells += [with_interval(shape.ttft), with_interval(shape.prefill), marked(shape.prefill_floor)]
         cells += [times(shape.prefill_ratio), with_interval(shape.tpot), marked(shape.tpot_floor)]
         table.add_row(*map(Text, [*cells, times(shape.tpot_ratio), shape.bound]))
@@ -324,7 +325,7 @@ def _growth(growth: Sequence[Growth], width: int, lang: str) -> RenderableType:
         exponent = f"{power(number.value or 0.0)}{span}"
         lengths = f"{entry.low:,}–{entry.high:,}"
         output = plain(None) if entry.output_tokens is None else str(entry.output_tokens)
-        table.add_row(*map(Text, (entry.metric, lengths, output, str(entry.concurrency), exponent)))
+        table.add_row(*map(Text, (entry.metric, lengths, output, level_cell(entry.asked, lang), exponent)))
     return table
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from phasemeter.explain.phases import Reading, read
-from phasemeter.explain.shapes import ShapeKey
+from phasemeter.explain.shape_key import ShapeKey, grouping
 from phasemeter.explain.summary import Summary
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run, differences
@@ -15,7 +15,7 @@ from phasemeter.report.facts import counts_of, device_of, engine_of, facts_of, s
 from phasemeter.report.numbers import lines_of
 from phasemeter.report.parts import CheckLine, RunView, ShapeView, View
 from phasemeter.report.prose import closing_of, cold_of, growth_of
-from phasemeter.report.shape_view import key_of, rows_each, shape_view
+from phasemeter.report.shape_view import rows_each, shape_view
 from phasemeter.report.steps_view import inside_of
 from phasemeter.report.words import check_lang, word
 
@@ -77,12 +77,12 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
 
 def _shape_views(run: Run, summary: Summary, lang: str) -> tuple[ShapeView, ...]:
     readings: dict[ShapeKey, list[Reading]] = defaultdict(list)
+    key_of = grouping(timeline for timeline in run.requests if not timeline.cell.warmup)
     for timeline in run.requests:
-        reading = read(timeline)
-        readings[key_of(reading)].append(reading)
+        readings[key_of(timeline)].append(read(timeline))
     origin_ns = min((timeline.arrived_ns for timeline in run.requests), default=0)
     rows = rows_each(len(summary.shapes))
     return tuple(
         shape_view(shape, readings[shape.key], origin_ns, rows, lang)
-        for shape in sorted(summary.shapes, key=lambda shape: (shape.key.concurrency, shape.key))
+        for shape in sorted(summary.shapes, key=lambda shape: (shape.key.asked.order, shape.key.order))
     )

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from phasemeter.explain.growth import Point, decode_slope, exponents
+from phasemeter.explain.shape_key import Asked
 from phasemeter.explain.summary import summarise
 from phasemeter.record.request import Cell
 from phasemeter.roofline.presets import load_shape
@@ -96,18 +97,18 @@ def test_same_blocks_are_drawn_together():
     mood = [1.0, 1.1, 1.3, 1.5, 1.8, 2.0]
     blocks = tuple(range(6))
     near, far = (Point(n, tuple(n * m for m in mood), blocks) for n in (64, 128))
-    [paired] = exponents("prefill", [near, far], output_tokens=5, concurrency=1)
+    [paired] = exponents("prefill", [near, far], output_tokens=5, asked=Asked(1))
     assert paired.ci95 == pytest.approx((1.0, 1.0))
     apart = Point(128, far.values_ms, tuple(b + 10 for b in blocks))
-    [unpaired] = exponents("prefill", [near, apart], output_tokens=5, concurrency=1)
+    [unpaired] = exponents("prefill", [near, apart], output_tokens=5, asked=Asked(1))
     assert unpaired.ci95[1] - unpaired.ci95[0] > 0.3
 
 
 def test_lengths_without_time_are_left_out():
     zero = Point(64, (0.0,) * 5, tuple(range(5)))
     full = Point(128, (1.0,) * 5, tuple(range(5)))
-    assert exponents("prefill", [zero, full], output_tokens=5, concurrency=1) == []
-    assert exponents("prefill", [full, full], output_tokens=5, concurrency=1) == []
+    assert exponents("prefill", [zero, full], output_tokens=5, asked=Asked(1)) == []
+    assert exponents("prefill", [full, full], output_tokens=5, asked=Asked(1)) == []
 
 
 def test_slope_within_a_request():
