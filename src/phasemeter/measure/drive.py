@@ -1,120 +1,149 @@
-"""Drivers: start requests and hand on what came of them. They know nothing of shapes or files.
+"""Drivers: start requests at their time. They know nothing of shapes or files.
 
-`closed_loop` keeps a fixed number of requests in flight; each slot starts its next request when its last one has
-ended. Arrival is when the slot became free (or the request's own `arrive_ns`, which an open loop will set).
+`closed_loop` keeps a number of slots; each starts its next request when its last one has ended (and its think time is
+over). `open_loop` starts each request at its own moment, whatever is in flight. Both take strands: what is sent one
+after another, which is a single request or the turns of a conversation.
 
-While requests are in flight nothing is parsed unless the backlog grows: replies are settled when the loop is quiet
-(decision 003), so that the client's own work does not land on somebody's time to first token.
+Arrival is when a request was due, not when it was started: the moment of the plan in an open loop, the end of the one
+before (and the think time) elsewhere. The difference is our own lateness, the phase `late`, and is never hidden.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
+from types import TracebackType
 
-from phasemeter.measure.observe import TimelineSink
-from phasemeter.record.clock import Clock
-from phasemeter.record.engine import Engine, Outcome, Reply, Result, Settled
-from phasemeter.record.event import Event, Kind, Observer
+from msgspec import Struct
+
+from phasemeter.measure.flights import Flights
 from phasemeter.record.request import Request
-from phasemeter.record.timeline import timeline_of
 
-_BACKLOG_REPLIES = 64
-"""More unparsed replies than this are parsed even while requests are in flight; it bounds what a kill can lose."""
+_REGISTERED = 32
+"""So many strands are in the timetable ahead of their time: a burst is started without a pause between."""
 
 
-class _Ended:
-    """A reply with what the driver knows of it, waiting to be settled."""
+class Send(Struct, frozen=True):
+    """A request ready to go. `after_ns` counts from the end of the one before in its strand (think time); the first of
+    a strand: from the loop's start (open), or from the end of the slot's last one (closed)."""
 
-    __slots__ = ("arrived_ns", "in_flight", "reply", "request", "started_ns")
+    request: Request
+    after_ns: int = 0
 
-    def __init__(
-        self, request: Request, reply: Reply, arrived_ns: int, started_ns: int, in_flight: int
-    ) -> None:
-        self.request = request
-        self.reply = reply
-        self.arrived_ns = arrived_ns
-        self.started_ns = started_ns
-        self.in_flight = in_flight
+
+Strand = Sequence[Send]
+
+
+def singles(requests: Iterable[Request]) -> Iterator[Strand]:
+    """Requests that follow on nothing, each due at once."""
+    return ([Send(request)] for request in requests)
 
 
 async def closed_loop(
-    engine: Engine,
-    requests: Iterator[Request],
-    concurrency: int,
-    clock: Clock,
-    sink: TimelineSink,
-    observe: Observer | None = None,
-    *,
-    keep_text: bool = False,
+    flights: Flights, strands: Iterator[Strand], slots: Sequence[int], until_ns: int | None = None
 ) -> None:
-    """Run `requests` with `concurrency` of them in flight; `sink` gets one Timeline each, in the order in which they
-    ended. Cancelled from outside, what is in flight is recorded as cancelled and the cancellation goes on."""
-    backlog: deque[_Ended] = deque()
-    in_flight = 0
-    opened_ns = (
-        clock.now_ns()
-    )  # all slots are free from here: starting the first wave one by one is our lateness
+    """One slot for each entry of `slots`, which says from when on it is free. Ends when the strands do and everything
+    in flight has ended; from `until_ns` on nothing more is started. The first error cancels the rest."""
 
-    def settle_one() -> None:
-        ended = backlog.popleft()
-        sink(
-            timeline_of(
-                ended.request,
-                ended.reply.settle(),
-                arrived_ns=ended.arrived_ns,
-                started_ns=ended.started_ns,
-                in_flight=ended.in_flight,
-                keep_text=keep_text,
-            )
-        )
+    async def slot(free_ns: int) -> None:
+        fresh = True
+        await flights.timetable.until(free_ns)
+        for strand in strands:
+            for send in strand:
+                due_ns = free_ns if fresh else free_ns + send.after_ns
+                if until_ns is not None and due_ns >= until_ns:
+                    return
+                await flights.timetable.until(due_ns)
+                free_ns = await flights.fly(send.request, due_ns)
+                fresh = False
 
-    async def slot() -> None:
-        nonlocal in_flight
-        free_ns = opened_ns
-        for request in requests:
-            arrived_ns = request.arrive_ns if request.arrive_ns is not None else free_ns
-            in_flight += 1
-            seen = in_flight
-            started_ns = clock.now_ns()
-            _tell(observe, request, Kind.STARTED, started_ns)
-            try:
-                reply = await engine.generate(request)
-            except asyncio.CancelledError:
-                gone = Settled(Result(Outcome.CANCELLED, end_ns=clock.now_ns(), error="given up by the user"))
-                backlog.append(_Ended(request, gone, arrived_ns, started_ns, seen))
-                raise
-            finally:
-                in_flight -= 1
-            free_ns = clock.now_ns()
-            _tell(observe, request, Kind.FINISHED, free_ns)
-            backlog.append(_Ended(request, reply, arrived_ns, started_ns, seen))
-            while backlog and (in_flight == 0 or len(backlog) > _BACKLOG_REPLIES):
-                settle_one()
-                if in_flight:
-                    break  # one bite at a time: the others' stamps come first
-            if in_flight == 0:
-                free_ns = clock.now_ns()  # parsing was ours; the next arrival is after it
-
-    try:
-        await _together([slot() for _ in range(concurrency)])
-    finally:
-        while backlog:
-            settle_one()
+    async with _Crew() as crew:
+        for free_ns in slots:
+            crew.start(slot(free_ns))
+        await crew.rest(lambda: crew.size == 0)
 
 
-def _tell(observe: Observer | None, request: Request, kind: Kind, t_ns: int) -> None:
-    if observe is not None:
-        observe(Event(t_ns, request.id, kind))
+async def open_loop(
+    flights: Flights, strands: Iterator[Strand], start_ns: int, until_ns: int | None = None
+) -> None:
+    """Start every strand at its time after `start_ns`, the order of `strands` being that of their times. Ends when they
+    do, or with the first that is due at `until_ns` or later, and when everything in flight has ended. The first error
+    cancels the rest."""
+
+    async def follow(strand: Strand, due_ns: int) -> None:
+        free_ns = await flights.fly(strand[0].request, due_ns)
+        for send in strand[1:]:
+            due_ns = free_ns + send.after_ns
+            if until_ns is not None and due_ns >= until_ns:
+                return
+            await flights.timetable.until(due_ns)
+            free_ns = await flights.fly(send.request, due_ns)
+
+    async with flights.timetable.cleared(), _Crew() as crew:
+
+        def launch(strand: Strand, due_ns: int) -> None:
+            crew.awaited -= 1
+            crew.start(follow(strand, due_ns))
+
+        for strand in strands:
+            due_ns = start_ns + strand[0].after_ns
+            if until_ns is not None and due_ns >= until_ns:
+                break
+            flights.timetable.at(due_ns, partial(launch, strand, due_ns))
+            crew.awaited += 1
+            if crew.awaited >= _REGISTERED:
+                await crew.rest(lambda: crew.awaited < _REGISTERED)
+        await crew.rest(lambda: crew.awaited == 0 and crew.size == 0)
 
 
-async def _together(slots: list[Coroutine[None, None, None]]) -> None:
-    """Run all slots; the first error cancels the rest and is raised as itself, not in a group."""
-    tasks = [asyncio.ensure_future(slot) for slot in slots]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
+class _Crew:
+    """Tasks that stand and fall together: the first error is raised as itself, not in a group; leaving cancels what
+    still runs."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._error: BaseException | None = None
+        self._news = asyncio.Event()
+        self.awaited = 0
+        """How many have yet to begin."""
+
+    @property
+    def size(self) -> int:
+        """How many still run."""
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        """Run `work` beside the others."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        self._news.set()
+
+    async def rest(self, enough: Callable[[], bool]) -> None:
+        """Wait until `enough()`, asked whenever a task has begun or ended. Raises the first error of a task."""
+        while True:
+            if self._error is not None:
+                raise self._error
+            if enough():
+                return
+            self._news.clear()
+            await self._news.wait()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None and self._error is None:
+            self._error = error
+        self._news.set()
+
+    async def __aenter__(self) -> _Crew:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = list(self._tasks)
+        for task in left:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*left, return_exceptions=True)
