@@ -9,7 +9,7 @@ from phasemeter.report.digits import marked, percent, plain, with_unit
 from phasemeter.report.glossary import GLOSSARY
 from phasemeter.report.palette import CAUSES, COLOURS
 from phasemeter.report.parts import CheckLine, Fact, RunView, ShapeView, View
-from phasemeter.report.steps_view import inside_html
+from phasemeter.report.steps_view import inside_html, text_table
 from phasemeter.report.tables import (
     article_table,
     label,
@@ -56,13 +56,14 @@ def _top(run: RunView, index: int, view: View) -> str:
         "tpot_chart",
         "itl_chart",
     ]
-    keys += ["timeline", "inside", "cold", "article", "numbers", "glossary"]
+    keys += ["timeline", "inside", "beside", "cold", "article", "numbers", "glossary"]
     links = {
         key: f"#{_anchor(key)}-{index}" if key != "glossary" else "#glossary"
         for key in keys
         if (key != "cold" or run.cold)
         and (key != "article" or run.article)
         and (key != "inside" or run.inside)
+        and (key != "beside" or run.beside)
     }
     toc = "".join(f'<a href="{link}">{label(lang, key)}</a>' for key, link in links.items())
     loud = "".join(
@@ -101,6 +102,9 @@ def _run(run: RunView, index: int, lang: str) -> Iterator[str]:
         yield _section("timeline", index, lang, _timeline(run, index, lang))
     if run.inside is not None:
         yield _section("inside", index, lang, inside_html(run.inside))
+    if run.beside is not None:
+        body = f"<p>{escape(run.beside.note)}</p>{_chart('beside', index, run.beside.alt)}"
+        yield _section("beside", index, lang, body + text_table(run.beside.table))
     if run.cold is not None:
         yield _section("cold", index, lang, f"<p>{escape(run.cold.sentence)}</p>")
     if run.article is not None:

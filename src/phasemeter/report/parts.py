@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from phasemeter.explain.shape_key import Asked
+from phasemeter.report.beside import BesideView
 from phasemeter.report.inside import InsideView
 
 
@@ -243,6 +244,7 @@ class RunView(Struct, frozen=True):
     article: ArticleView | None
     ceilings_measured: bool
     inside: InsideView | None = None
+    beside: BesideView | None = None
 
 
 class View(Struct, frozen=True):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import cast
 
+from phasemeter.report.beside_plot import beside_chart
 from phasemeter.report.digits import percent, plain, with_unit
 from phasemeter.report.figure import MARGIN, Figure, layout_of, legend, short
 from phasemeter.report.length_plots import prefill_chart, tpot_chart
@@ -24,7 +25,7 @@ Charts = dict[str, dict[str, object]]
 
 def charts_of(run: RunView, index: int, lang: str) -> Charts:
     """Every chart of one run by its name; a chart is one figure, or one for each shape."""
-    return {
+    charts: Charts = {
         f"overview-{index}": {"one": overview(run.shapes, lang)},
         f"waterfall-{index}": {"by_shape": [waterfall(shape, lang) for shape in run.shapes]},
         f"prefill-{index}": {"one": prefill_chart(run, lang)},
@@ -32,6 +33,9 @@ def charts_of(run: RunView, index: int, lang: str) -> Charts:
         f"gaps-{index}": {"by_shape": [gaps_chart(shape, lang) for shape in run.shapes]},
         f"timeline-{index}": {"by_shape": [timeline_chart(shape, lang) for shape in run.shapes]},
     }
+    if run.beside is not None:
+        charts[f"beside-{index}"] = {"one": beside_chart(run.beside, lang)}
+    return charts
 
 
 def overview(shapes: Sequence[ShapeView], lang: str) -> Figure | None:

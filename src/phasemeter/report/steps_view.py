@@ -9,6 +9,8 @@ from phasemeter.explain.steps import UNPLACED, UNTOLD, Life, StepRow, StepsSumma
 from phasemeter.explain.summary import Summary
 from phasemeter.report.digits import INFERRED, percent, plain
 from phasemeter.report.inside import InsideView, LifeStep, LifeView, TextTable
+from phasemeter.report.levels import shape_short
+from phasemeter.report.server_view import server_part
 
 _MOST_LINES = 8
 _LETTERS = {"queue": "·", "prefill": "█", "decode": "─", "beside": "▓"}
@@ -118,16 +120,17 @@ _NOTES = {UNTOLD: "untold", UNPLACED: "unplaced"}
 def inside_of(summary: Summary, lang: str) -> InsideView | None:
     """What the engine's inside shows in "en" or "zh"; None where it told nothing of it."""
     words = _WORDS[lang]
-    tables = [table for table in (_front_end(summary, words),) if table is not None]
+    said, sums = server_part(summary.server_metrics, lang)
+    tables = [table for table in (_front_end(summary, words, lang), sums) if table is not None]
     steps = summary.steps
     if steps is None:
-        return InsideView((), tuple(tables)) if tables else None
+        return InsideView(said, tuple(tables)) if tables or said else None
     if steps.kinds:
         tables.append(_kinds(steps, words))
     if steps.most:
         tables.append(_most(steps, words))
     life = _life(steps.life, words) if steps.life is not None and steps.life.rows else None
-    return InsideView((_sentence(steps, words),), tuple(tables), life)
+    return InsideView((*said, _sentence(steps, words)), tuple(tables), life)
 
 
 def inside_html(inside: InsideView) -> str:
@@ -160,7 +163,7 @@ def _sentence(steps: StepsSummary, words: dict[str, str]) -> str:
     )
 
 
-def _front_end(summary: Summary, words: dict[str, str]) -> TextTable | None:
+def _front_end(summary: Summary, words: dict[str, str], lang: str) -> TextTable | None:
     found = [(shape, split) for shape in summary.shapes if (split := shape.front_end_split) is not None]
     names = ["shape", "whole", "api", "outside"]
     around = any(split.before_engine is not None for _, split in found)
@@ -171,10 +174,9 @@ def _front_end(summary: Summary, words: dict[str, str]) -> TextTable | None:
         parts = [shape.phases.front_end, split.api_process, split.outside]
         if around:
             parts += [split.before_engine, split.after_engine]
-        key = shape.key
         rows.append(
             (
-                f"{key.input_tokens} → {key.output_tokens}, {key.concurrency}",
+                shape_short(shape.key, lang),
                 *(plain(None) if part is None else INFERRED + plain(part.dist.mean) for part in parts),
             )
         )
@@ -278,7 +280,7 @@ def _html(inside: InsideView) -> Iterator[str]:
     for sentence in inside.sentences:
         yield f"<p>{escape(sentence)}</p>"
     for table in inside.tables:
-        yield _html_table(table)
+        yield text_table(table)
     life = inside.life
     if life is None:
         return
@@ -295,10 +297,11 @@ def _html(inside: InsideView) -> Iterator[str]:
         f'<span class="swatch" style="background:{_COLOURS[part]}" aria-hidden="true"></span>{escape(name)}'
         for part, name in seen.items()
     )
-    yield f"</p><details><summary>{len(life.steps)} …</summary>{_html_table(life.table)}</details>"
+    yield f"</p><details><summary>{len(life.steps)} …</summary>{text_table(life.table)}</details>"
 
 
-def _html_table(table: TextTable) -> str:
+def text_table(table: TextTable) -> str:
+    """A table as HTML."""
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in table.heads)
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows

@@ -25,7 +25,7 @@ from phasemeter.report.digits import (
     with_interval,
     with_unit,
 )
-from phasemeter.report.inside import InsideView
+from phasemeter.report.inside import InsideView, TextTable
 from phasemeter.report.levels import level_cell
 from phasemeter.report.palette import CAUSE_FILLS, CAUSES, COLOURS, FILLS
 from phasemeter.report.parts import SHAPE_COLUMNS, Fact, Growth, Number, RunView, Segment, ShapeView, View
@@ -88,6 +88,9 @@ def _blocks(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
     if run.inside is not None:
         yield _heading(word(lang, "inside"))
         yield from _inside(run.inside, width)
+    if run.beside is not None:
+        yield _heading(word(lang, "beside"))
+        yield _told(run.beside.table)
     if run.cold is not None:
         yield _heading(word(lang, "cold"))
         yield _prose(run.cold.sentence, width)
@@ -335,14 +338,18 @@ def _inside(inside: InsideView, width: int) -> Iterator[RenderableType]:
     tables, life = inside_lines(inside, width)
     for told in tables:
         yield _indented(Text(told.title, style="dim"))
-        table = _table()
-        for i, head in enumerate(told.heads):
-            table.add_column(head, justify="right" if i else "left", overflow="fold")
-        for row in told.rows:
-            table.add_row(*map(Text, row))
-        yield table
+        yield _told(told)
     if life:
         yield _indented(Text(life, overflow="fold"))
+
+
+def _told(told: TextTable) -> Table:
+    table = _table()
+    for i, head in enumerate(told.heads):
+        table.add_column(head, justify="right" if i else "left", overflow="fold")
+    for row in told.rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def _article(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:

@@ -11,6 +11,7 @@ from phasemeter.explain.summary import Summary
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run, differences
 from phasemeter.report.article import article_of
+from phasemeter.report.beside_view import beside_of
 from phasemeter.report.facts import counts_of, device_of, engine_of, facts_of, settings_of
 from phasemeter.report.numbers import lines_of
 from phasemeter.report.parts import CheckLine, RunView, ShapeView, View
@@ -72,6 +73,7 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
         article=article_of(summary, lang),
         ceilings_measured=any(ceiling.source == "measured" for ceiling in summary.ceilings),
         inside=inside_of(summary, lang),
+        beside=beside_of(run, lang),
     )
 
 
