@@ -27,7 +27,8 @@ from msgspec.structs import asdict
 from phasemeter.record.clock import wall_text
 from phasemeter.record.engine import EngineStep, SeenRequest
 from phasemeter.record.errors import InputError
-from phasemeter.record.join import joined
+from phasemeter.record.join import joiner
+from phasemeter.record.kept import KeptRequests
 from phasemeter.record.run import SCHEMA, Footer, Header, Run, Sample
 from phasemeter.record.scrape import Scrape
 from phasemeter.record.timeline import Timeline, kind_of
@@ -37,8 +38,9 @@ Line = Header | Timeline | Sample | Footer | SeenRequest | EngineStep | Scrape
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding JSON that others wrote may raise; the last one for brackets within brackets without end."""
 
-_MOST = 2**63 - 1
-"""No number of a run is larger: nanoseconds and tokens are 64-bit integers wherever they are computed with."""
+_MOST = 2**60
+"""No number of a run is larger (36 years of nanoseconds): sums and differences of a few of them are 64-bit integers
+wherever they are computed with."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -134,12 +136,12 @@ def read_run(path: Path) -> Run:
         raise InputError("run file", str(path), "is no regular file; write it to one first")
     lines = _lines(path)
     header = _header(path, next(lines, None))
-    found, damaged, cut = _decoded(path, lines)
+    requests, found, damaged, cut = _decoded(path, lines)
     seen = [line for line in found if isinstance(line, SeenRequest)]
     footers = [line for line in found if isinstance(line, Footer)]
     return Run(
         header=header,
-        requests=joined([line for line in found if isinstance(line, Timeline)], seen),
+        requests=KeptRequests(requests, joiner(seen)),
         samples=tuple(line for line in found if isinstance(line, Sample)),
         seen=tuple(seen),
         steps=tuple(line for line in found if isinstance(line, EngineStep)),
@@ -151,9 +153,13 @@ def read_run(path: Path) -> Run:
     )
 
 
-def _decoded(path: Path, lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line], list[int], bool]:
-    """The lines after the header, the numbers of those that cannot be read, and whether the last one was cut. Raises
-    InputError where a second run begins: its stamps lie on another clock."""
+def _decoded(
+    path: Path, lines: Iterator[tuple[bytes, bool]]
+) -> tuple[list[bytes], list[Line], list[int], bool]:
+    """Of the lines after the header: the requests as they stand there, the others, the numbers of those that cannot be
+    read, and whether the last one was cut. Raises InputError where a second run begins: its stamps lie on another
+    clock."""
+    requests: list[bytes] = []
     found: list[Line] = []
     damaged: list[int] = []
     cut = False
@@ -171,11 +177,13 @@ def _decoded(path: Path, lines: Iterator[tuple[bytes, bool]]) -> tuple[list[Line
             raise InputError(
                 "run file", str(path), f"holds another run from line {number} on; give each run its own file"
             )
-        if _sound(line):
-            found.append(line)
-        else:
+        if not _sound(line):
             damaged.append(number)
-    return found, damaged, cut
+        elif isinstance(line, Timeline):
+            requests.append(text)
+        else:
+            found.append(line)
+    return requests, found, damaged, cut
 
 
 def _sound(line: Line) -> bool:
@@ -212,6 +220,7 @@ def _of_one_length(line: Timeline) -> bool:
 
 def _numbers(line: Timeline) -> Iterator[int]:
     yield from (line.arrived_ns, line.started_ns, line.end_ns, line.connected_ns or 0, line.sent_ns or 0)
+    yield from (line.first_byte_ns or 0, line.max_tokens, line.prompt_tokens_sent or 0, line.in_flight or 0)
     yield from (sum(map(abs, line.deltas_ns)), sum(line.counts or ()))
     for told in (line.usage, line.report):
         if told is not None:

@@ -17,20 +17,26 @@ ORDER = ("vllm plugin", "vllm response metrics", "vllm otel spans")
 _UNNAMED = 1
 
 
-def joined(timelines: Sequence[Timeline], seen: Iterable[SeenRequest]) -> tuple[Timeline, ...]:
-    """Timelines with the report of what was `seen` of them and what came in their stream, by the rank of its source; of
-    equal rank, what was seen goes first."""
+def joiner(seen: Iterable[SeenRequest]) -> Callable[[Timeline], Timeline] | None:
+    """What gives a timeline the report of what was `seen` of it and what came in its stream, by the rank of its source;
+    of equal rank, what was seen goes first. None where nothing was seen."""
     by_request: defaultdict[str, list[SeenRequest]] = defaultdict(list)
     for line in seen:
         by_request[line.request].append(line)
     if not by_request:
-        return tuple(timelines)
-    return tuple(
-        replace(timeline, report=_ranked(by_request[timeline.id], timeline.report))
-        if timeline.id in by_request
-        else timeline
-        for timeline in timelines
-    )
+        return None
+
+    def join(timeline: Timeline) -> Timeline:
+        lines = by_request.get(timeline.id)
+        return timeline if lines is None else replace(timeline, report=_ranked(lines, timeline.report))
+
+    return join
+
+
+def joined(timelines: Sequence[Timeline], seen: Iterable[SeenRequest]) -> tuple[Timeline, ...]:
+    """Every timeline as `joiner` of `seen` leaves it."""
+    join = joiner(seen)
+    return tuple(timelines) if join is None else tuple(map(join, timelines))
 
 
 def _ranked(lines: Sequence[SeenRequest], in_stream: EngineReport | None) -> EngineReport:

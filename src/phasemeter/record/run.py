@@ -91,7 +91,7 @@ class Run(Struct, frozen=True):
     numbers that could not be read and were left out."""
 
     header: Header
-    requests: tuple[Timeline, ...]
+    requests: Sequence[Timeline]
     samples: tuple[Sample, ...] = ()
     seen: tuple[SeenRequest, ...] = ()
     steps: tuple[EngineStep, ...] = ()

@@ -194,7 +194,7 @@ def test_a_real_full_device_is_one_clear_error():
         os.close(fd)
 
 
-ns = st.integers(0, 2**60)
+ns = st.integers(0, 2**57)
 timelines = st.builds(
     Timeline,
     id=st.text(max_size=20),
