@@ -20,8 +20,8 @@ def test_they_are_a_sequence_of_timelines() -> None:
     assert list(KEPT) == LINES  # and again
     assert KEPT == LINES
     assert tuple(LINES) == KEPT
-    assert KEPT != LINES[:-1]
-    assert KEPT != [*LINES[:-1], LINES[0]]
+    assert LINES[:-1] != KEPT
+    assert [*LINES[:-1], LINES[0]] != KEPT
     assert len(KEPT) == 5
     assert KEPT[-1] == LINES[-1]
     assert KEPT[1:3] == LINES[1:3]
