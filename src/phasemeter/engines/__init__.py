@@ -76,7 +76,12 @@ def _http_options(spec: EngineSpec, clock: Clock, url: str) -> HttpOptions:
         api="chat" if spec.api == "chat" else "completions",
         api_key=spec.api_key,
         clock=clock,
-        timeouts=HttpTimeouts(first_token_s=spec.first_token_timeout_s, total_s=spec.timeout_s),
+        timeouts=HttpTimeouts(
+            connect_s=spec.connect_timeout_s,
+            first_token_s=spec.first_token_timeout_s,
+            inter_token_s=spec.gap_timeout_s,
+            total_s=spec.timeout_s,
+        ),
         verify_tls=spec.verify_tls,
     )
 

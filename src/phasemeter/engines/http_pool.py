@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from phasemeter.engines.http_cancel import Quitter
 from phasemeter.engines.http_watch import HttpTimeouts, Watch
 from phasemeter.engines.http_wire import Answer, End, Wire
 from phasemeter.record.clock import Clock
@@ -51,14 +52,15 @@ class Pool:
         self._addresses: list[tuple[str, int]] = []
         self._tls = _tls_context(verify=verify_tls) if place.tls else None
 
-    async def exchange(self, request: bytes) -> Answer:
+    async def exchange(self, request: bytes, quit_after: int | None = None) -> Answer:
         """Send one whole request and wait for the end of its response. Never raises for what the server or
         the network does. A kept connection that dies before any byte of the response is replaced once; the
-        stamps are then those of the new connection. Cancellation closes the socket at once."""
+        stamps are then those of the new connection. Cancellation closes the socket at once;
+        so does the `quit_after`-th generated token."""
         begun_ns = self._now_ns()
         wire = self._kept()
         if wire is not None:
-            answer = await self._on(wire, request, begun_ns)
+            answer = await self._on(wire, request, begun_ns, quit_after)
             # last_ns is None: not one byte of a response came, so it cannot have been the server's answer
             if answer.end is not End.LOST or wire.last_ns is not None:
                 return answer
@@ -66,7 +68,7 @@ class Pool:
             wire = await self._connect()
         except _ConnectError as error:
             return Answer(end=error.end, end_ns=self._now_ns(), error=str(error))
-        return await self._on(wire, request, begun_ns)
+        return await self._on(wire, request, begun_ns, quit_after)
 
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
@@ -80,9 +82,10 @@ class Pool:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    async def _on(self, wire: Wire, request: bytes, begun_ns: int) -> Answer:
+    async def _on(self, wire: Wire, request: bytes, begun_ns: int, quit_after: int | None) -> Answer:
+        listener = None if quit_after is None else Quitter(wire, quit_after, self._now_ns)
         try:
-            waiter = wire.send(request, self._now_ns())
+            waiter = wire.send(request, self._now_ns(), listener)
             self._watch.add(wire, begun_ns)
             answer = await waiter
         except asyncio.CancelledError:

@@ -165,6 +165,8 @@ def _outcome(stream: _Stream, answer: Answer) -> tuple[Outcome, str | None]:
     """What the server says of the request weighs most, then how the bytes ended, then what was missing."""
     if stream.error is not None:
         return Outcome.REFUSED if stream.refused else Outcome.ERROR_IN_STREAM, stream.error
+    if answer.end is End.CANCELLED and not stream.done:
+        return Outcome.CANCELLED, answer.error
     if answer.end in _TIMEOUTS and not stream.done:
         return _TIMEOUTS[answer.end], answer.error
     if stream.garbage is not None:

@@ -37,6 +37,8 @@ class End(StrEnum):
     TIMEOUT_FIRST = "timeout_first"
     TIMEOUT_GAP = "timeout_gap"
     TIMEOUT_TOTAL = "timeout_total"
+    CANCELLED = "cancelled"
+    """Given up on purpose."""
 
 
 class Answer(Struct, frozen=True):
@@ -100,8 +102,11 @@ class Wire(asyncio.Protocol):
         self._headers: list[tuple[str, str]] = []
         self._until_close = False
 
-    def send(self, request: bytes, connected_ns: int) -> asyncio.Future[Answer]:
-        """Write a whole request; the future ends with its answer and is never an exception.
+    def send(
+        self, request: bytes, connected_ns: int, listener: object | None = None
+    ) -> asyncio.Future[Answer]:
+        """Write a whole request; the future ends with its answer and is never an exception. `listener` is called by
+        the parser instead of us, and hands on (see `http_cancel`).
 
         `sent_ns` is when the last byte was handed to the operating system: the moment before the write where
         it took everything at once, else when the transport says that its buffer has run empty (long
@@ -111,7 +116,7 @@ class Wire(asyncio.Protocol):
         transport = cast("asyncio.Transport", self._transport)
         self._begin(connected_ns)
         # a fresh parser for each response: nothing of the one before can leak into this one
-        self._parser = HttpResponseParser(self)
+        self._parser = HttpResponseParser(self if listener is None else listener)
         self._waiter = asyncio.get_running_loop().create_future()
         waiter = self._waiter
         # Before the call: on one machine the server can answer before a write returns (it takes the core).

@@ -54,7 +54,8 @@ class OpenAIHttp:
             raise EngineError("the engine was not started")
         api = self._options.api
         body = body_of(request, model=self._found.info.model, api=api, accepted=self._found.accepted)
-        answer = await self._pool.exchange(self._writer.post(PATHS[api], body, request.id))
+        post = self._writer.post(PATHS[api], body, request.id)
+        answer = await self._pool.exchange(post, request.cancel_after_tokens)
         return HttpReply(answer, self._options.clock, self._options.api_key)
 
     def metrics_place(self) -> MetricsPlace:

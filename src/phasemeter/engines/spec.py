@@ -19,7 +19,9 @@ class EngineSpec(Struct, frozen=True, omit_defaults=True):
     seed: int = 0
     threads: int | None = None
     timeout_s: float = 600.0
+    connect_timeout_s: float | None = 10.0
     first_token_timeout_s: float | None = None
+    gap_timeout_s: float | None = None
     verify_tls: bool = True
     truth: dict[str, object] = {}
     """Settings of the simulated engine (see `engines.simulated.truth`)."""

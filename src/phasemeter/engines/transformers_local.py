@@ -175,7 +175,7 @@ class TransformersLocal:
         steps.error = _refusal(loaded, ids, request.max_tokens, request.sampling)
         if steps.error is None:
             try:
-                stepper.run(steps, ids, request.sampling, request.max_tokens, stop)
+                stepper.run(steps, ids, request.sampling, _most_tokens(request), stop)
             except (RuntimeError, ValueError, IndexError) as error:  # torch's own, out of memory included
                 steps.error = " ".join(str(error).split())[:300] or type(error).__name__
         if steps.error is not None:
@@ -209,19 +209,25 @@ def _result(loaded: Loaded, request: Request, steps: Steps, handed_ns: int) -> R
         for stamp, text in zip(stamps, texts, strict=False)
     )
     failed = steps.error is not None
+    given_up = not failed and not steps.stopped and _most_tokens(request) < request.max_tokens
     finish = None if failed else "stop" if steps.stopped else "length"
     return Result(
-        outcome=Outcome.ENGINE_ERROR if failed else Outcome.OK,
+        outcome=Outcome.ENGINE_ERROR if failed else Outcome.CANCELLED if given_up else Outcome.OK,
         end_ns=steps.end_ns,
         connected_ns=handed_ns,
         sent_ns=handed_ns,
         first_byte_ns=stamps[0] if stamps else None,
         emissions=emissions,
-        error=steps.error,
-        finish_reason=finish,
+        error=f"given up on purpose after {len(emissions)} tokens" if given_up else steps.error,
+        finish_reason=None if given_up else finish,
         usage=Usage(prompt_tokens=steps.prompt_tokens, completion_tokens=len(emissions), cached_tokens=0),
         report=_report(steps, handed_ns, len(emissions)),
     )
+
+
+def _most_tokens(request: Request) -> int:
+    """After how many tokens the generation stops at the latest: all, or those until it is given up on purpose."""
+    return min(request.max_tokens, request.cancel_after_tokens or request.max_tokens)
 
 
 def _report(steps: Steps, handed_ns: int, n_tokens: int) -> EngineReport:

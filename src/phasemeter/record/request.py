@@ -56,6 +56,8 @@ class Request(Struct, frozen=True):
     tags: dict[str, str] = field(default_factory=dict[str, str])
     extra: dict[str, object] = field(default_factory=dict[str, object])
     """Fields sent to the server untouched (for example `x_simulate`)."""
+    cancel_after_tokens: int | None = None
+    """Give it up on purpose once so many generated tokens have come: the outcome is then "cancelled"."""
 
 
 class Usage(Struct, frozen=True, omit_defaults=True):

@@ -93,7 +93,7 @@ class SimulatedEngine:
             )
         if behaviour.status is not None:
             return Settled(_refusal(behaviour.status, received_ns))
-        return Settled(await self._play(plan, behaviour, received_ns))
+        return Settled(await self._play(plan, behaviour, received_ns, request.cancel_after_tokens))
 
     def _behaviour(self, request: Request) -> Behaviour:
         wish = request.extra.get("x_simulate")
@@ -101,7 +101,9 @@ class SimulatedEngine:
         _refuse_bytes(own)
         return self._turns.behaviour(own, "", self._model)
 
-    async def _play(self, plan: Plan, behaviour: Behaviour, received_ns: int) -> Result:
+    async def _play(
+        self, plan: Plan, behaviour: Behaviour, received_ns: int, quit_after: int | None
+    ) -> Result:
         begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         place = Place(begun.set_result)
         self._slots.enter(place, received_ns)
@@ -112,6 +114,8 @@ class SimulatedEngine:
             for piece in stream(plan):
                 await self._sleep_until(start_ns + piece.offset_ns)
                 emissions.append(_emission(piece, self._clock.now_ns()))
+                if quit_after is not None and _tokens(emissions) >= quit_after:
+                    return _given_up(received_ns, emissions)
             await self._sleep_until(start_ns + plan.end_ns)
             if plan.end is End.HANG:
                 await asyncio.get_running_loop().create_future()  # until somebody gives up on it
@@ -155,6 +159,22 @@ def _result(
             cached_tokens=plan.usage.cached_tokens,
             n_tokens=plan.n_tokens,
         ),
+    )
+
+
+def _tokens(emissions: list[Emission]) -> int:
+    return sum(emission.n_tokens or 0 for emission in emissions)
+
+
+def _given_up(received_ns: int, emissions: list[Emission]) -> Result:
+    return Result(
+        outcome=Outcome.CANCELLED,
+        end_ns=emissions[-1].recv_ns,
+        connected_ns=received_ns,
+        sent_ns=received_ns,
+        first_byte_ns=emissions[0].recv_ns,
+        emissions=tuple(emissions),
+        error=f"given up on purpose after {_tokens(emissions)} tokens",
     )
 
 
