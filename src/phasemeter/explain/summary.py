@@ -28,7 +28,7 @@ from phasemeter.record.run import Header, Run
 
 class Requests(Struct, frozen=True):
     """Requests by what came of them. Warm-up requests are counted apart and are in none of the other
-    numbers."""
+    numbers; those given up on purpose (`cancelled_planned`) are neither ok nor failed."""
 
     planned: int | None
     ok: int
@@ -89,7 +89,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
     warm = tuple(r for r in readings if r.timeline.cell.warmup)
     measured = [r for r in readings if not r.timeline.cell.warmup]
     ok = tuple(r for r in measured if r.timeline.outcome is Outcome.OK)
-    failed = tuple(r for r in measured if r.timeline.outcome is not Outcome.OK)
+    failed = tuple(r for r in measured if r.timeline.outcome is not Outcome.OK and not r.timeline.given_up)
     header = best_header(run)
     held = roofs(header, hardware=hardware, model_shape=model_shape)
     context = Context(held, origin, run.header.engine.kind)
@@ -112,7 +112,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         name=run.name or run.header.run_id,
         started=wall_text(run.header.anchor.wall_ns),
         header=header,
-        requests=_requests(case),
+        requests=_requests(case, measured),
         latency=latency(ok, blocks),
         phases=phase_dists(ok, blocks),
         throughput=case.throughput,
@@ -170,8 +170,11 @@ def summary_json(summary: Summary) -> Json:
     }
 
 
-def _requests(case: Case) -> Requests:
-    outcomes = Counter(reading.timeline.outcome.value for reading in case.measured)
+def _requests(case: Case, measured: Sequence[Reading]) -> Requests:
+    outcomes = Counter(
+        "cancelled_planned" if reading.timeline.given_up else reading.timeline.outcome.value
+        for reading in measured
+    )
     return Requests(
         planned=case.run.header.planned,
         ok=len(case.ok),

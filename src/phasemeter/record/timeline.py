@@ -68,6 +68,11 @@ class Timeline(Struct, frozen=True, omit_defaults=True, tag="request"):
     """Kept only when asked for."""
     tags: dict[str, str] = {}
 
+    @property
+    def given_up(self) -> bool:
+        """Cancelled as the load was asked to cancel: neither a success nor a failure."""
+        return self.outcome is Outcome.CANCELLED and self.tags.get("cancel") == "planned"
+
     def stamps_ns(self) -> list[int]:
         """Absolute stamp of every received piece."""
         stamps: list[int] = []
