@@ -102,7 +102,7 @@ def compare(
     merged = merge(base), merge(new)
     found = differing_fields(merged[0].header, merged[1].header)
     check_allow(allow, found, [run.header for run in merged])
-    check_like(found, allow)
+    check_like(found, allow, (_name(merged[0]), _name(merged[1])))
     sides = side_of(merged[0], good), side_of(merged[1], good)
     grouped = has_many_lengths(sides)
     strata = strata_of(sides[0], grouped=grouped), strata_of(sides[1], grouped=grouped)
@@ -111,8 +111,9 @@ def compare(
     _check_shapes(strata, keys, left_out, allow, grouped=grouped)
     both = _Both.of(sides, ({k: strata[0][k] for k in keys}, {k: strata[1][k] for k in keys}))
     spreads = (_spreads(base, keys, grouped=grouped), _spreads(new, keys, grouped=grouped))
-    tables = _tables(both, keys, grouped=grouped)
-    rows = _pooled(tables, both, margin_ratio, spreads, grouped=grouped)
+    mixed = grouped or sides[0].mixed or sides[1].mixed
+    tables = _tables(both, keys, rates=not mixed)
+    rows = _pooled(tables, _levels(both) if mixed else tables, both, margin_ratio, spreads, grouped=grouped)
     shapes = tuple(_shape(key, tables[key], both, margin_ratio) for key in keys)
     facts = facts_of(sides[0], both.drawings[0]), facts_of(sides[1], both.drawings[1])
     return Comparison(
@@ -156,6 +157,10 @@ class _Both(Struct, frozen=True):
         return Shared(base.kind != "batch", new.kind != "batch")
 
 
+def _name(run: Run) -> str:
+    return run.name or run.header.run_id
+
+
 def _left_out(strata: tuple[_Strata, _Strata], keys: Sequence[Stratum]) -> tuple[int, int]:
     """Requests of each side that the other has no stratum for."""
     kept = set(keys)
@@ -186,14 +191,14 @@ def _check_shapes(
         )
 
 
-def _tables(both: _Both, keys: Sequence[Stratum], *, grouped: bool) -> dict[Stratum, _Table]:
+def _tables(both: _Both, keys: Sequence[Stratum], *, rates: bool) -> dict[Stratum, _Table]:
     tables: dict[Stratum, _Table] = {}
     for key in keys:
         stocks = tuple(
             stock_of(side, key, strata[key], drawing)
             for side, strata, drawing in zip(both.sides, both.strata, both.drawings, strict=True)
         )
-        tables[key] = _table(both, key, (stocks[0], stocks[1]), rates=not grouped)
+        tables[key] = _table(both, key, (stocks[0], stocks[1]), rates=rates)
     return tables
 
 
@@ -231,8 +236,20 @@ def _seed(side: Side, key: Stratum, drawing: Drawing) -> str:
     return own if drawing.kind != "batch" else f"{own} {key}"
 
 
+def _levels(both: _Both) -> dict[Stratum, _Table]:
+    """Throughput by level of load: where shapes are served side by side, a shape has no rate of its own."""
+    strata = levels_of(both.strata[0]), levels_of(both.strata[1])
+    tables = _tables(
+        _Both(both.sides, strata, both.drawings), [k for k in strata[0] if k in strata[1]], rates=True
+    )
+    return {
+        key: {name: pair for name, pair in table.items() if name in RATES} for key, table in tables.items()
+    }
+
+
 def _pooled(
     tables: dict[Stratum, _Table],
+    rates: dict[Stratum, _Table],
     both: _Both,
     margin_ratio: float,
     spreads: tuple[dict[str, float], dict[str, float]],
@@ -240,15 +257,9 @@ def _pooled(
     grouped: bool,
 ) -> tuple[Row, ...]:
     counts = {key: float(len(both.strata[0][key]) + len(both.strata[1][key])) for key in tables}
-    levels: dict[Stratum, _Table] = {}
-    if grouped:
-        strata = levels_of(both.strata[0]), levels_of(both.strata[1])
-        by_level = _Both(both.sides, strata, both.drawings)
-        common = [k for k in strata[0] if k in strata[1]]
-        levels = {key: _rates_only(table) for key, table in _tables(by_level, common, grouped=False).items()}
     rows: list[Row] = []
     for name in METRICS:
-        source = levels if grouped and name in RATES else tables
+        source = rates if name in RATES else tables
         pairs = [
             Pair(*table[name], counts[key] if grouped and source is tables else 1.0)
             for key, table in source.items()
@@ -261,10 +272,6 @@ def _pooled(
                 metric_row(name, pairs, both.shared, margin_ratio, reference=reference, spread=spread)
             )
     return tuple(rows)
-
-
-def _rates_only(table: _Table) -> _Table:
-    return {name: pair for name, pair in table.items() if name in RATES}
 
 
 def _shape(key: Stratum, table: _Table, both: _Both, margin_ratio: float) -> ShapeRows:

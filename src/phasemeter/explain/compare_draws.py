@@ -105,8 +105,9 @@ def _quantiles(values: Floats, units: NDArray[np.int64], weights: Floats) -> dic
     for name, q in LEVELS.items():
         rank: Floats = np.maximum(total - 1.0, 0.0) * q
         lower: Floats = np.floor(rank).astype(np.float64)
+        upper: Floats = np.minimum(lower + 1.0, total - 1.0).astype(np.float64)
         low = _at(flat, representative, rows, lower + rows * step)
-        high = _at(flat, representative, rows, np.minimum(lower + 1.0, total - 1.0) + rows * step)
+        high = _at(flat, representative, rows, upper + rows * step)
         found[name] = np.where(total > 0, low + (high - low) * (rank - lower), np.nan)
     return found
 

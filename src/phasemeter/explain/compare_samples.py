@@ -20,6 +20,8 @@ from msgspec import Struct
 from phasemeter.explain.latency import gaps_ns
 from phasemeter.explain.load import origins
 from phasemeter.explain.phases import Reading, Span, read
+from phasemeter.explain.shape_key import MOST_SHAPES, Asked
+from phasemeter.explain.stages import stretches
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.record.engine import Outcome
 from phasemeter.record.run import Run
@@ -33,9 +35,6 @@ if TYPE_CHECKING:
 
 MOST_BATCHES = 30
 """Batch means want few, long batches (Schmeiser 1982 finds more than 30 of no use)."""
-MANY_SHAPES = 32
-"""More shapes than this at one level with fewer than five requests each: lengths come from a distribution."""
-
 QUANTITIES = ("ttft", "ttft_from_arrival", "prefill", "queue", "front_end", "tpot", "itl", "e2e")
 """Latencies that are compared, milliseconds; definitions in docs/definitions.md."""
 
@@ -53,7 +52,12 @@ class Stratum(Struct, frozen=True):
     @property
     def order(self) -> tuple[float, ...]:
         """Sorts strata by load, then lengths."""
-        return (self.concurrency or 0, self.rate_per_s or 0.0, self.input_low, self.output_low)
+        return *self.asked.order, self.input_low, self.output_low
+
+    @property
+    def asked(self) -> Asked:
+        """The level of load."""
+        return Asked(self.concurrency, self.rate_per_s)
 
 
 class Sample(Struct, frozen=True):
@@ -86,12 +90,15 @@ class Stock(Struct, frozen=True):
 
 
 class Side(Struct, frozen=True):
-    """One side of a comparison, read once. `by_token` says whether gaps are per token,
+    """One side of a comparison, read once. `visit` numbers the stretch of load of each request, `mixed` says whether
+    one stretch holds several shapes; `by_token` says whether gaps are per token,
     None where it is not the same for all requests."""
 
     run: Run
     measured: tuple[Reading, ...]
     origin: dict[str, str]
+    visit: dict[str, int]
+    mixed: bool
     runs: int
     blocks: int
     by_token: bool | None
@@ -113,11 +120,18 @@ def side_of(run: Run, good: Callable[[Reading], bool] | None = None) -> Side:
     """Read `run`; `good` says of one successful request whether it meets the service level."""
     origin = origins(run)
     measured = tuple(read(t) for t in run.requests if not t.cell.warmup)
+    timelines = [r.timeline for r in measured]
+    found = stretches(timelines, origin)
+    shapes = [
+        {(timelines[i].cell.input_tokens, timelines[i].cell.output_tokens) for i in s.members} for s in found
+    ]
     told = {r.gap_tokens is not None for r in measured if r.gaps_ns and is_ok(r)}
     return Side(
         run=run,
         measured=measured,
         origin=origin,
+        visit={timelines[i].id: number for number, s in enumerate(found) for i in s.members},
+        mixed=any(len(several) > 1 for several in shapes),
         runs=len({origin[r.timeline.id] for r in measured}),
         blocks=len({(origin[r.timeline.id], r.timeline.cell.block) for r in measured}),
         by_token=told.pop() if len(told) == 1 else None,
@@ -131,13 +145,14 @@ def is_ok(reading: Reading) -> bool:
 
 
 def has_many_lengths(sides: Iterable[Side]) -> bool:
-    """Whether lengths come from a distribution, so that shapes must be grouped."""
+    """Whether lengths come from a distribution, so that shapes must be grouped: more than `MOST_SHAPES` shapes at one
+    level with fewer than five requests each."""
     for side in sides:
         found = Counter(_exact(r) for r in side.measured)
-        levels: defaultdict[tuple[int | None, float | None], list[int]] = defaultdict(list)
+        levels: defaultdict[Asked, list[int]] = defaultdict(list)
         for key, n in found.items():
-            levels[key.concurrency, key.rate_per_s].append(n)
-        if any(len(ns) > MANY_SHAPES and sum(ns) < MIN_FOR_INTERVAL * len(ns) for ns in levels.values()):
+            levels[key.asked].append(n)
+        if any(len(ns) > MOST_SHAPES and sum(ns) < MIN_FOR_INTERVAL * len(ns) for ns in levels.values()):
             return True
     return False
 
@@ -153,24 +168,13 @@ def strata_of(side: Side, *, grouped: bool) -> dict[Stratum, list[Reading]]:
 
 def levels_of(strata: dict[Stratum, list[Reading]]) -> dict[Stratum, list[Reading]]:
     """The same requests by level of load alone: what throughput is compared within where lengths are mixed."""
-    found: defaultdict[tuple[int | None, float | None], list[tuple[Stratum, list[Reading]]]] = defaultdict(
-        list
-    )
+    found: defaultdict[Asked, list[Reading]] = defaultdict(list)
     for key, readings in strata.items():
-        found[key.concurrency, key.rate_per_s].append((key, readings))
-    joined: dict[Stratum, list[Reading]] = {}
-    for (concurrency, rate), parts in found.items():
-        keys = [key for key, _ in parts]
-        level = Stratum(
-            min(k.input_low for k in keys),
-            max(k.input_high for k in keys),
-            min(k.output_low for k in keys),
-            max(k.output_high for k in keys),
-            concurrency,
-            rate,
-        )
-        joined[level] = [r for _, readings in parts for r in readings]
-    return joined
+        found[key.asked] += readings
+    return {
+        Stratum(0, 0, 0, 0, asked.concurrency, asked.rate_per_s): readings
+        for asked, readings in found.items()
+    }
 
 
 def drawing_of(side: Side, strata: Iterable[Sequence[Reading]]) -> Drawing:
@@ -306,10 +310,9 @@ def _flow(side: Side, ordered: Sequence[Reading], units: Units, ok: NDArray[np.b
 def _seconds(side: Side, ordered: Sequence[Reading]) -> Floats:
     import numpy as np
 
-    visits: defaultdict[tuple[str, int, bool], list[int]] = defaultdict(list)
+    visits: defaultdict[int, list[int]] = defaultdict(list)
     for i, r in enumerate(ordered):
-        cell = r.timeline.cell
-        visits[side.origin[r.timeline.id], cell.block, cell.anchor].append(i)
+        visits[side.visit[r.timeline.id]].append(i)
     seconds = np.zeros(len(ordered))
     for places in visits.values():
         starts = [ordered[i].timeline.started_ns for i in places]

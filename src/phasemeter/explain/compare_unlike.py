@@ -53,16 +53,18 @@ def is_refused(field: str) -> bool:
     return any(_covers(name, field) for name in _REFUSED)
 
 
-def check_like(found: Sequence[Difference], allow: Collection[str]) -> None:
-    """Raises InputError for a difference that is neither under test nor allowed."""
+def check_like(found: Sequence[Difference], allow: Collection[str], names: tuple[str, str]) -> None:
+    """Raises InputError for a difference that is neither under test nor allowed; `names` are those of the sides."""
     bad = [d for d in found if is_refused(d.field) and not any(_covers(a, d.field) for a in allow)]
     if not bad:
         return
     told = "; ".join(f"{d.field} ({_short(d.base)} is not {_short(d.new)})" for d in bad[:_MOST_TOLD])
     more = f"; and {len(bad) - _MOST_TOLD} more" if len(bad) > _MOST_TOLD else ""
-    names = ",".join(dict.fromkeys(_allowable(d.field) for d in bad))
+    fields = ",".join(dict.fromkeys(_allowable(d.field) for d in bad))
     raise InputError(
-        "BASE and NEW", f"differ in {told}{more}", f"compare like with like, or say --allow {names}"
+        "BASE and NEW",
+        " and ".join(names),
+        f"they differ in {told}{more}: compare like with like, or allow what was changed on purpose: --allow {fields}",
     )
 
 
