@@ -53,7 +53,8 @@ class Summary(Struct, frozen=True):
     """Everything that is derived from one run.
 
     `tokens_counted` says how: "usage" (the server's total), "server" (the server told each piece's count) or
-    "chunk" (nobody told; each piece counts one). `started` is ISO 8601 in UTC. `shape_name` and
+    "chunk" (nobody told; each piece counts one). `itl_counted` says of what the gaps are: "token", "chunk", "mixed"
+    (not the same for all requests), None without a gap. `started` is ISO 8601 in UTC. `shape_name` and
     `hardware_name` are what the floors were computed for.
     """
 
@@ -67,6 +68,7 @@ class Summary(Struct, frozen=True):
     concurrency: Concurrency
     cold: Cold
     tokens_counted: str
+    itl_counted: str | None
     shapes: tuple[ShapeSummary, ...]
     growth: tuple[Exponent, ...]
     ceilings: tuple[Ceiling, ...]
@@ -119,6 +121,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         concurrency=case.concurrency,
         cold=case.cold,
         tokens_counted=_tokens_counted(ok),
+        itl_counted=_itl_counted(ok),
         shapes=case.shapes,
         growth=growth(measured, context),
         ceilings=tuple(_ceiling(roof) for roof in held),
@@ -161,6 +164,7 @@ def summary_json(summary: Summary) -> Json:
         "concurrency": struct_json(summary.concurrency),
         "cold": struct_json(summary.cold),
         "tokens_counted": summary.tokens_counted,
+        "itl_counted": summary.itl_counted,
         "growth": struct_json(summary.growth),
         "checks": struct_json(summary.checks),
         "verdict": summary.verdict.value,
@@ -198,6 +202,13 @@ def _tokens_counted(ok: Sequence[Reading]) -> str:
     ):
         return "usage"
     return "server" if ok and all(r.timeline.counts is not None for r in ok) else "chunk"
+
+
+def _itl_counted(ok: Sequence[Reading]) -> str | None:
+    told = {r.gap_tokens is not None for r in ok if r.gaps_ns}
+    if len(told) > 1:
+        return "mixed"
+    return None if not told else "token" if True in told else "chunk"
 
 
 def _ceiling(roof: Roof) -> Ceiling:

@@ -77,6 +77,8 @@ def counts_of(summary: Summary, lang: str) -> tuple[Fact, ...]:
         found.append(Fact(word(lang, "ttfa_name"), say(lang, "first_answer", ms=plain(answer.p50))))
     counted = word(lang, f"counted_{summary.tokens_counted}")
     found.append(Fact(word(lang, "tokens_counted"), counted, loud=summary.tokens_counted == "chunk"))
+    if summary.itl_counted in ("chunk", "mixed") and summary.tokens_counted != "chunk":
+        found.append(Fact(word(lang, "gaps_counted"), word(lang, f"gaps_{summary.itl_counted}")))
     return tuple(found)
 
 
