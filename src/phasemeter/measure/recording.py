@@ -233,10 +233,9 @@ def _failure(task: asyncio.Task[None]) -> BaseException | None:
     return task.exception() if task.done() and not task.cancelled() else None
 
 
-async def write_run(
-    out: Path, header: Header, clock: Clock, beside: Beside, work: Callable[[RunWriter], Awaitable[None]]
-) -> None:
-    """Write a run file to `out`: its header, what `work` writes, a footer that says how it ended.
+@asynccontextmanager
+async def open_run(out: Path, header: Header, clock: Clock, beside: Beside) -> AsyncGenerator[RunWriter]:
+    """A run file at `out`: its header, what the block writes, a footer that says how it ended.
 
     Raises InputError if `out` exists or cannot be written, EngineError if the engine dies. Whatever ends it, the file
     holds everything that had ended, and a footer.
@@ -248,7 +247,7 @@ async def write_run(
             return Footer(clock.now_ns(), client_cpu_ns=cpu_ns() - started_cpu_ns)
 
         try:
-            await work(writer)
+            yield writer
         except (asyncio.CancelledError, KeyboardInterrupt):
             writer.write(replace(footer(), interrupted=True))
             raise

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from phasemeter.measure.drive import closed_loop, singles
 from phasemeter.measure.plan import Grid, visits, warmups
-from phasemeter.measure.recording import Beside, Gate, Progress, Recording, Watcher, write_run
+from phasemeter.measure.recording import Beside, Gate, Progress, Recording, Watcher, open_run
 from phasemeter.measure.requests import RequestMaker
 from phasemeter.measure.warmup import find_text_lengths, warm_up
 from phasemeter.record.clock import Clock
@@ -89,13 +89,10 @@ class Session:
 async def measure(
     engine: Engine, grid: Grid, clock: Clock, out: Path, header: Header, beside: Beside | None = None
 ) -> None:
-    """Measure `grid` on a started `engine` and write the run to `out`; raises what `write_run` raises."""
+    """Measure `grid` on a started `engine` and write the run to `out`; raises what `open_run` raises."""
     beside = beside or Beside()
-
-    async def work(writer: RunWriter) -> None:
+    async with open_run(out, header, clock, beside) as writer:
         await Session(engine, grid, clock, writer, header.run_id, beside).run()
-
-    await write_run(out, header, clock, beside, work)
 
 
 def _key(cell: Cell) -> tuple[int, int, int]:

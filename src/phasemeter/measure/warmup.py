@@ -41,17 +41,26 @@ async def find_text_lengths(maker: RequestMaker, cells: list[Cell], visit: Visit
 
 
 async def warm_up(maker: RequestMaker, cells: list[Cell], rounds: int | None, visit: Visit) -> None:
-    """Run every cell `rounds` times, or (None) until the median TTFT and TPOT of two rounds in a row agree."""
+    """Run every cell `rounds` times, or (None) until its times settle."""
     for cell in cells:
         warm = replace(cell, warmup=True)
         tokens = min(cell.output_tokens, MOST_OUTPUT_TOKENS)
-        before: tuple[float, float] | None = None
-        for _ in range(MOST_ROUNDS if rounds is None else rounds):
-            timelines = await visit(warm, list(maker.several(warm, maker.share.part(cell.slots), tokens)))
-            now = _times(timelines)
-            if rounds is None and before is not None and now is not None and _agree(before, now):
-                break
-            before = now
+        requests = maker.share.part(cell.slots)
+
+        async def play(warm: Cell = warm, requests: int = requests, tokens: int = tokens) -> list[Timeline]:
+            return await visit(warm, list(maker.several(warm, requests, tokens)))
+
+        await until_settled(rounds, play)
+
+
+async def until_settled(rounds: int | None, play: Callable[[], Awaitable[list[Timeline]]]) -> None:
+    """Play `rounds` rounds, or (None) until the median TTFT and TPOT of two rounds in a row agree."""
+    before: tuple[float, float] | None = None
+    for _ in range(MOST_ROUNDS if rounds is None else rounds):
+        now = _times(await play())
+        if rounds is None and before is not None and now is not None and _agree(before, now):
+            break
+        before = now
 
 
 def _times(timelines: list[Timeline]) -> tuple[float, float] | None:
