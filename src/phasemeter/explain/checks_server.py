@@ -10,14 +10,14 @@ from phasemeter.explain.verdict import Check, Verdict
 def server_metrics_agree(case: Case) -> Check:
     """The sums of /metrics beside those of single requests, within 1 ms or 2 %; and whether all of it was ours."""
     name = "server_metrics"
-    told = server_metrics(case.run, case.measured)
+    told = server_metrics(case.run)
     if told is None:
         return Check(name, Verdict.OK, "the server's /metrics was not read before and after the run")
     if told.refused:
         mend = "measure a server that nobody else uses; what others sent took its time from our requests, too"
         return graded(name, Verdict.WARN, told.refused, mend)
     counted = f"the server finished {told.finished} requests, as many as were ours"
-    found = sums_beside(case.run, case.measured)
+    found = sums_beside(case.run)
     if not found:
         return Check(name, Verdict.OK, f"{counted}; none has a report of its own to compare")
     apart = [one for one in found if not one.agrees]

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct, to_builtins
 
-from phasemeter.explain.phases import Reading
 from phasemeter.record.engine import EngineReport, Outcome
 from phasemeter.record.errors import UndecidedError
 from phasemeter.record.run import Run
 from phasemeter.record.scrape import Histogram, Moment, Scrape
+from phasemeter.record.timeline import Timeline
 
 BUCKETS_FLAG = "--custom-histogram-buckets"
 BUCKETS_SINCE = (0, 32)
@@ -98,15 +98,16 @@ class ServerMetrics(Struct, frozen=True):
         return self.reported == 0
 
 
-def server_metrics(run: Run, measured: Sequence[Reading]) -> ServerMetrics | None:
-    """The sums over `measured`, all measured requests; None where /metrics was not read before and after them."""
+def server_metrics(run: Run) -> ServerMetrics | None:
+    """The sums over all measured requests; None where /metrics was not read before and after them."""
     told = _told(run)
     if told is None:
         return None
-    outcomes = [reading.timeline.outcome for reading in measured]
+    measured = _measured(run)
+    outcomes = [timeline.outcome for timeline in measured]
     ours = sum(outcome is Outcome.OK for outcome in outcomes)
     at_most = sum(outcome not in _NEVER_COUNTED for outcome in outcomes)
-    reported = sum(_told_split(reading) is not None for reading in measured)
+    reported = sum(_told_split(timeline) is not None for timeline in measured)
     if isinstance(told, str):
         return ServerMetrics("vllm", None, ours, at_most, reported, refused=told)
     finished = finished_of(told)
@@ -131,13 +132,14 @@ def server_metrics(run: Run, measured: Sequence[Reading]) -> ServerMetrics | Non
     )
 
 
-def sums_beside(run: Run, measured: Sequence[Reading]) -> list[Agreement]:
+def sums_beside(run: Run) -> list[Agreement]:
     """The sums of what was told of single requests beside those of /metrics, for every phase that both have. Empty
     where there is nothing to compare."""
     told = _told(run)
     if told is None or isinstance(told, str):
         return []
-    return agreements([report for reading in measured if (report := _told_split(reading)) is not None], told)
+    reports = [report for timeline in _measured(run) if (report := _told_split(timeline)) is not None]
+    return agreements(reports, told)
 
 
 def server_metrics_json(told: ServerMetrics | None) -> dict[str, object] | None:
@@ -247,9 +249,13 @@ def _told(run: Run) -> Scrape | str | None:
         return str(error)
 
 
-def _told_split(reading: Reading) -> EngineReport | None:
+def _measured(run: Run) -> list[Timeline]:
+    return [timeline for timeline in run.requests if not timeline.cell.warmup]
+
+
+def _told_split(timeline: Timeline) -> EngineReport | None:
     """The request's own report, where it tells a phase of the engine."""
-    report = reading.timeline.report
+    report = timeline.report
     if report is None or (report.queue_ns is None and report.prefill_ns is None):
         return None
     return report

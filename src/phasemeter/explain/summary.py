@@ -130,7 +130,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         shape_name=None if shape is None else shape.name,
         hardware_name=hardware or run.header.hardware,
         steps=summarise_steps(run),
-        server_metrics=server_metrics(run, measured),
+        server_metrics=server_metrics(run),
     )
 
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from phasemeter.engines.vllm_metrics import scrape_of
-from phasemeter.explain.phases import read
 from phasemeter.explain.server_metrics import (
     CoarseError,
     agreements,
@@ -51,7 +50,7 @@ def framed(*timelines, finished=10, before=3, version="0.32.0+cpu", **changes):
 
 
 def told(whole):
-    return server_metrics(whole, [read(t) for t in whole.requests if not t.cell.warmup])
+    return server_metrics(whole)
 
 
 def check(whole):
