@@ -27,7 +27,7 @@ _LETTERS: dict[EmissionKind, str] = {
     EmissionKind.KEEPALIVE: "k",
 }
 _KINDS = {letter: kind for kind, letter in _LETTERS.items()}
-_GENERATED_LETTERS = frozenset(_LETTERS[kind] for kind in GENERATED)
+GENERATED_LETTERS = frozenset(_LETTERS[kind] for kind in GENERATED)
 
 
 class Timeline(Struct, frozen=True, omit_defaults=True, tag="request"):
@@ -88,7 +88,7 @@ class Timeline(Struct, frozen=True, omit_defaults=True, tag="request"):
         return [
             (stamp, counts[i] if counts is not None else 1)
             for i, (stamp, letter) in enumerate(zip(self.stamps_ns(), self.kinds, strict=True))
-            if letter in _GENERATED_LETTERS and (counts is None or counts[i] > 0)
+            if letter in GENERATED_LETTERS and (counts is None or counts[i] > 0)
         ]
 
     def counted_tokens(self) -> int:
