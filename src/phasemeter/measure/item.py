@@ -19,7 +19,8 @@ class Prefix(Struct, frozen=True, omit_defaults=True):
 
 class Turn(Struct, frozen=True, omit_defaults=True):
     """A turn of a conversation, counted from 0. Turn k > 0 is due `think_ns` after turn k - 1 has ended; its prompt
-    opens with all that was said before (`Item.prefix` of the conversation's own text covers it)."""
+    opens with the whole prompt of turn k - 1: both are openings of the conversation's own text, which `Item.prefix` (or
+    the last of `Item.chain`) names."""
 
     conversation: str
     number: int
@@ -33,6 +34,8 @@ class Item(Struct, frozen=True, omit_defaults=True):
     input_tokens    of the whole prompt, shared prefix and earlier turns included
     output_tokens   asked for; None: the model's own end of text (needs a `prompt` that asks something)
     arrive_ns       due so long after the stage began; None in a closed loop, and for turns after the first
+    chain           shared openings one after another, where one does not say it (a system prompt and a conversation,
+                    the hashed blocks of a trace); then `prefix` is None
     prompt          the text itself, where the data set has one; else it is drawn to the exact length
     ignore_eos      False where a data set's question is answered at its own length
     """
@@ -42,7 +45,13 @@ class Item(Struct, frozen=True, omit_defaults=True):
     output_tokens: int | None
     arrive_ns: int | None = None
     prefix: Prefix | None = None
+    chain: tuple[Prefix, ...] = ()
     turn: Turn | None = None
     prompt: str | None = None
     ignore_eos: bool = True
     tags: dict[str, str] = {}
+
+    @property
+    def openings(self) -> tuple[Prefix, ...]:
+        """All shared openings in their order, none for a prompt of its own."""
+        return self.chain if self.prefix is None else (self.prefix,)
