@@ -114,7 +114,7 @@ def compare(
     mixed = grouped or sides[0].mixed or sides[1].mixed
     tables = _tables(both, keys, rates=not mixed)
     rows = _pooled(tables, _levels(both) if mixed else tables, both, margin_ratio, spreads, grouped=grouped)
-    shapes = tuple(_shape(key, tables[key], both, margin_ratio) for key in keys)
+    shapes = tuple(_shape(key, tables[key], both, margin_ratio, spreads) for key in keys)
     facts = facts_of(sides[0], both.drawings[0]), facts_of(sides[1], both.drawings[1])
     return Comparison(
         base=facts[0],
@@ -266,7 +266,7 @@ def _pooled(
             if name in table
         ]
         if pairs:
-            spread = max((s[name] for s in spreads if name in s), default=0.0)
+            spread = _spread(name, spreads)
             reference = reference_ms(name, [t for t in tables.values() if name in t])
             rows.append(
                 metric_row(name, pairs, both.shared, margin_ratio, reference=reference, spread=spread)
@@ -274,15 +274,30 @@ def _pooled(
     return tuple(rows)
 
 
-def _shape(key: Stratum, table: _Table, both: _Both, margin_ratio: float) -> ShapeRows:
+def _shape(
+    key: Stratum,
+    table: _Table,
+    both: _Both,
+    margin_ratio: float,
+    spreads: tuple[dict[str, float], dict[str, float]],
+) -> ShapeRows:
     rows = tuple(
         metric_row(
-            name, [Pair(*table[name], 1.0)], both.shared, margin_ratio, reference=reference_ms(name, [table])
+            name,
+            [Pair(*table[name], 1.0)],
+            both.shared,
+            margin_ratio,
+            reference=reference_ms(name, [table]),
+            spread=_spread(name, spreads),
         )
         for name in METRICS
         if name in table
     )
     return ShapeRows(key, len(both.strata[0][key]), len(both.strata[1][key]), rows)
+
+
+def _spread(name: str, spreads: tuple[dict[str, float], dict[str, float]]) -> float:
+    return max((found[name] for found in spreads if name in found), default=0.0)
 
 
 def _spreads(runs: Sequence[Run], keys: Sequence[Stratum], *, grouped: bool) -> dict[str, float]:

@@ -45,7 +45,7 @@ class Reason(StrEnum):
     SMALL = "small"
     """Something changed, but whether by more than the margin is open."""
     RUNS_DIFFER = "runs_differ"
-    """The runs of one side lie as far apart as the sides."""
+    """The interval would decide, were it not widened by how far the runs of one side lie apart."""
 
 
 class Row(Struct, frozen=True):
@@ -99,25 +99,22 @@ def metric_row(
     spread: float = 0.0,
 ) -> Row:
     """Judge one metric. Weights of `pairs` need not add up to 1. `reference` in milliseconds is for a part of TTFT;
-    `spread` is how far runs of one side lie apart, as a difference of logarithms."""
+    `spread` is how far runs of one side lie apart, as a difference of logarithms: intervals are widened to hold it."""
     kept, reason = _kept(name, pairs)
     total = sum(pair.weight for pair in kept)
     kept = [replace(pair, weight=pair.weight / total) for pair in kept]
-    absolute = absolute_effect(kept, shared)
-    effect = relative_effect(kept, shared)
-    lower_is_better = stat_of(name) != "rate"
     part = reference is not None
-    judged = absolute if part else effect
+    narrow = relative_effect(kept, shared)
+    base, new = _values(kept, geometric=narrow.mid is not None and not part)
+    effect = widened_ratio(narrow, spread)
+    difference = absolute_effect(kept, shared)
+    absolute = _widened(difference, math.expm1(spread) * abs(base))
+    lower_is_better = stat_of(name) != "rate"
     margin = (-margin_ratio * reference, margin_ratio * reference) if part else relative_margin(margin_ratio)
+    judged = absolute if part else effect
     answer = answer_of(judged, margin, lower_is_better=lower_is_better)
-    reason = reason or _reason(judged, answer)
-    if (
-        answer in (Answer.BETTER, Answer.WORSE)
-        and effect.mid is not None
-        and abs(math.log1p(effect.mid)) <= spread
-    ):
-        answer, reason = Answer.UNDECIDED, Reason.RUNS_DIFFER
-    base, new = _values(kept, geometric=effect.mid is not None and not part)
+    unwidened = answer_of(difference if part else narrow, margin, lower_is_better=lower_is_better)
+    reason = reason or (Reason.RUNS_DIFFER if unwidened is not answer else _reason(judged, answer))
     return Row(
         name=name,
         unit="ms" if lower_is_better else "1/s",
@@ -132,8 +129,30 @@ def metric_row(
         strata_told=len(pairs),
         base_n=sum(pair.base.n for pair in kept),
         new_n=sum(pair.new.n for pair in kept),
-        new_level=level(kept[0].new) if len(pairs) == 1 else None,
+        new_level=_scaled(level(kept[0].new), spread) if len(pairs) == 1 else None,
     )
+
+
+def widened_ratio(effect: Interval, spread: float) -> Interval:
+    """An effect (new / base - 1) whose interval reaches at least `spread` (in logarithms) to both sides."""
+    if effect.lo is None or effect.mid is None or effect.hi is None or spread <= 0.0:
+        return effect
+    mid = math.log1p(effect.mid)
+    return Interval(
+        min(effect.lo, math.expm1(mid - spread)), effect.mid, max(effect.hi, math.expm1(mid + spread))
+    )
+
+
+def _widened(interval: Interval, reach: float) -> Interval:
+    if interval.lo is None or interval.mid is None or interval.hi is None:
+        return interval
+    return Interval(
+        min(interval.lo, interval.mid - reach), interval.mid, max(interval.hi, interval.mid + reach)
+    )
+
+
+def _scaled(interval: Interval, spread: float) -> Interval:
+    return _widened(interval, math.expm1(spread) * abs(interval.mid or 0.0))
 
 
 def _kept(name: str, pairs: Sequence[Pair]) -> tuple[list[Pair], Reason | None]:

@@ -55,7 +55,7 @@ WORDS: dict[str, dict[str, str]] = {
         "not_positive": "values at or below zero",
         "wide": "interval too wide",
         "small": "changed, perhaps by less than the margin",
-        "runs_differ": "the runs of one side differ as much",
+        "runs_differ": "the runs of one side lie too far apart",
         "between": "the interval holds the limit",
         "part_of": "over {n} of {all} shapes",
         "one_block": (
@@ -67,7 +67,7 @@ WORDS: dict[str, dict[str, str]] = {
             "Several runs a side (base1,base2 new1,new2), taken in turn, tell it apart."
         ),
         "run_spread": (
-            "Runs of one side lie up to {spread} apart; an effect no larger than its own metric's spread is undecided."
+            "Runs of one side lie up to {spread} apart; each metric's interval is widened to hold its own spread."
         ),
         "grouped": "Lengths come from a distribution: they are grouped by factors of two.",
         "left_out": "Left out, because the other side has no such shape: {base} requests of base, {new} of new.",
@@ -121,7 +121,7 @@ WORDS: dict[str, dict[str, str]] = {
         "not_positive": "数值为零或以下",
         "wide": "区间太宽",
         "small": "有变化，但可能小于边界",
-        "runs_differ": "同一侧各次运行之间相差同样大",
+        "runs_differ": "同一侧各次运行之间相差太大",
         "between": "区间包含限值",
         "part_of": "{all} 个形状中的 {n} 个",
         "one_block": "有一侧只有一个区组：区间包含请求之间的变化，不含随时间的漂移。两侧之间的漂移与改动无法分辨。",
@@ -129,7 +129,7 @@ WORDS: dict[str, dict[str, str]] = {
             "有一侧只有一次运行：服务器两次启动之间的变化也在效应之内。"
             "每侧交替做几次运行（base1,base2 new1,new2）即可分辨。"
         ),
-        "run_spread": "同一侧各次运行最多相差 {spread}；效应不大于该指标自身的相差时为无法判定。",
+        "run_spread": "同一侧各次运行最多相差 {spread}；各指标的区间已放宽到包含其自身的相差。",
         "grouped": "长度来自分布：按二的倍数分组。",
         "left_out": "因另一侧没有该形状而略去：基准 {base} 个请求，新 {new} 个请求。",
         "failures": "失败比例不同：基准 {base}，新 {new}。延迟只计成功的请求。",
