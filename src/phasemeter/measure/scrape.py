@@ -9,9 +9,9 @@ A session enters `Scraping` after its warm-up and leaves it after its last reque
 Where the engine has no server, or the server no /metrics that we know, all of this does nothing.
 
 The two full pages are read outside of every timed stretch. The gauges are read in a thread: it asks for the few names
-that it wants (`?name[]=`, which makes vLLM's answer 1 KB instead of 50), picks them out of the bytes and touches
-nothing else, so that the interpreter's lock, which the event loop needs to stamp tokens, is held for a fraction of a
-millisecond. What it found waits in memory until `flush`. `docs/inside-the-engine.md` says what it costs.
+that it wants (`?name[]=`; vLLM up to 0.32 sends its whole page all the same, its issue 53140), picks them out of the
+bytes and touches nothing else, so that the interpreter's lock, which the event loop needs to stamp tokens, is held for
+well under a millisecond. What it found waits in memory until `flush`. `docs/inside-the-engine.md` tells the cost.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from phasemeter.engines.metrics_page import MetricsPage
 from phasemeter.engines.server_gauges import names_on, query_of, readings
 from phasemeter.engines.vllm_metrics import scrape_of
 from phasemeter.measure.nvml import nvml_held
-from phasemeter.measure.telemetry import LoopLag, Probe, reading
-from phasemeter.record.clock import Clock, cpu_ns
+from phasemeter.measure.telemetry import Probe, reading
+from phasemeter.record.clock import Clock
 from phasemeter.record.run import Sample
 from phasemeter.record.scrape import Metered, Moment, Scrape
 
@@ -60,7 +60,6 @@ class Scraping:
         self._probes = tuple(probes)
         self._framed = False
         self._sampler: _Sampler | None = None
-        self._lag: LoopLag | None = None
 
     async def __aenter__(self) -> Scraping:
         if self._page is None:
@@ -72,10 +71,7 @@ class Scraping:
             self._framed = await self._frame(Moment.BEFORE)
         names = names_on(first)
         if self._every_s > 0 and names:
-            self._lag = await LoopLag(self._clock).__aenter__()
-            self._sampler = _Sampler(
-                self._page, names, self._clock, self._every_s, (*self._probes, _ours(self._lag, self._clock))
-            )
+            self._sampler = _Sampler(self._page, names, self._clock, self._every_s, self._probes)
             self._sampler.start()
         return self
 
@@ -88,8 +84,6 @@ class Scraping:
             if self._sampler is not None:
                 await asyncio.to_thread(self._sampler.stop)
                 self.flush()
-            if self._lag is not None:
-                await self._lag.__aexit__(None, None, None)
             if (
                 kind is None and self._framed
             ):  # after an error the server may be gone, and Ctrl-C waits for nobody
@@ -165,23 +159,6 @@ class _Sampler:
         if page is not None and not values:
             self._query = ""  # a server that takes no names: its whole page from now on
         self._found.append(Sample((asked_ns + got_ns) // 2, values | reading(self._probes)))
-
-
-def _ours(lag: LoopLag, clock: Clock) -> Probe:
-    """How late our loop was at most and how much of a core we used, since the last reading. Unlike the samples at the
-    end of a visit these cover what lies between visits, too, when nothing is timed: they have names of their own."""
-    last = [clock.now_ns(), cpu_ns()]
-
-    def probe() -> dict[str, float]:
-        now = [clock.now_ns(), cpu_ns()]
-        took_ns, used_ns = now[0] - last[0], now[1] - last[1]
-        last[:] = now
-        return {
-            "sampled_loop_lag_ns": float(lag.taken_ns()),
-            "sampled_client_cpu_ratio": used_ns / max(1, took_ns),
-        }
-
-    return probe
 
 
 def _counts(scrape: Scrape) -> dict[str, int]:

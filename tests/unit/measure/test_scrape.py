@@ -124,8 +124,6 @@ async def test_a_run_is_framed_by_two_scrapes_and_sampled_in_between(serve):
     assert stamps == sorted(stamps)
     assert samples[0].values["server_generated_tokens"] == 73.0
     assert samples[0].values["gpu_power_w"] == 300.0
-    assert samples[-1].values["sampled_loop_lag_ns"] >= 0
-    assert samples[-1].values["sampled_client_cpu_ratio"] >= 0
     assert server.connections == 1
     # the thread asks for few names, the frames for the whole page
     assert {len(names) for names in server.asked} == {0, 5}

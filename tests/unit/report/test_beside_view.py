@@ -62,9 +62,7 @@ def test_counters_are_shown_by_their_growth_and_a_new_server_is_no_fall():
 
 def test_units_are_those_of_the_panels():
     view = beside_of(
-        sampled(
-            server_kv_usage_ratio=lambda i: 0.25, sampled_loop_lag_ns=lambda i: 2e6, gpu_power_w=lambda i: 300
-        ),
+        sampled(server_kv_usage_ratio=lambda i: 0.25, loop_lag_ns=lambda i: 2e6, gpu_power_w=lambda i: 300),
         "en",
     )
     assert view is not None
