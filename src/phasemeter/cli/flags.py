@@ -27,7 +27,7 @@ MOST_TIMEOUT_S = 1e7
 """About four months."""
 
 
-class _Finite(click.FloatRange):
+class FiniteRange(click.FloatRange):
     """A number in a range; NaN, which compares with nothing, is in none."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -118,23 +118,23 @@ def engine_flags(function: F) -> F:
             click.option("--insecure", is_flag=True, help="Do not verify the server's TLS certificate."),
             click.option(
                 "--temperature",
-                type=_Finite(min=0),
+                type=FiniteRange(min=0),
                 help="Sampling; unset leaves the engine's own (local: greedy).",
             ),
-            click.option("--top-p", type=_Finite(0, 1, min_open=True), help="Nucleus sampling."),
+            click.option("--top-p", type=FiniteRange(0, 1, min_open=True), help="Nucleus sampling."),
             click.option(
                 "--top-k", type=click.IntRange(0, 2**31 - 1), help="Sample among the K likeliest tokens."
             ),
             click.option(
                 "--timeout-s",
-                type=_Finite(0, MOST_TIMEOUT_S, min_open=True),
+                type=FiniteRange(0, MOST_TIMEOUT_S, min_open=True),
                 default=600.0,
                 show_default=True,
                 help="Give a request up after so many seconds.",
             ),
             click.option(
                 "--scrape-s",
-                type=_Finite(0, MOST_TIMEOUT_S),
+                type=FiniteRange(0, MOST_TIMEOUT_S),
                 default=1.0,
                 show_default=True,
                 help="Sample the gauges of a server's /metrics so often; 0 takes no samples (vllm, openai).",
@@ -228,8 +228,8 @@ def json_flag(function: F) -> F:
 
 def engine_spec(options: dict[str, object]) -> EngineSpec:
     """The engine part of a command's options, checked. Raises InputError."""
-    kind = _text(options, "engine") or "local"
-    url, model = _text(options, "url"), _text(options, "model")
+    kind = text_of(options, "engine") or "local"
+    url, model = text_of(options, "url"), text_of(options, "model")
     if kind == "openai" and url is None:
         raise InputError(
             "--url", "none", "--engine openai needs the server's address, such as http://127.0.0.1:8000"
@@ -251,16 +251,19 @@ def engine_spec(options: dict[str, object]) -> EngineSpec:
         kind=kind,
         model=model,
         url=url,
-        api=_text(options, "api") or "completions",
-        api_key=_api_key(_text(options, "api_key_env")),
-        dtype=_text(options, "dtype") or "auto",
-        device=_text(options, "device") or "auto",
+        api=text_of(options, "api") or "completions",
+        api_key=_api_key(text_of(options, "api_key_env")),
+        dtype=text_of(options, "dtype") or "auto",
+        device=text_of(options, "device") or "auto",
         seed=seed if isinstance(seed, int) else 0,
         threads=threads if isinstance(threads, int) else None,
         timeout_s=timeout if isinstance(timeout, float) else 600.0,
+        connect_timeout_s=number_of(options, "connect_timeout_s") or 10.0,
+        first_token_timeout_s=number_of(options, "first_token_timeout_s"),
+        gap_timeout_s=number_of(options, "gap_timeout_s"),
         verify_tls=not options.get("insecure"),
         truth=_truth(options.get("truth")),
-        engine_python=_engine_python(kind, _text(options, "engine_python")),
+        engine_python=_engine_python(kind, text_of(options, "engine_python")),
         engine_flags=_engine_arguments(kind, options.get("engine_arguments")),
         engine_plugin=bool(options.get("engine_plugin", True)),
         engine_steps=bool(options.get("engine_steps")),
@@ -314,22 +317,22 @@ def _cache_folder() -> Path:
 
 def grid_of(options: dict[str, object]) -> Grid:
     """The grid part of a command's options, checked. Raises InputError."""
-    warmup = _text(options, "warmup") or "auto"
+    warmup = text_of(options, "warmup") or "auto"
     if warmup != "auto" and not re.fullmatch("[0-9]{1,4}", warmup):
         raise InputError("--warmup", warmup, "give auto or a number of rounds, 0 to 9999")
     repeats, requests, seed = options.get("repeats"), options.get("requests"), options.get("seed")
     grid = Grid(
-        input_tokens=parse_counts(_text(options, "input_tokens") or "", "--input-tokens"),
-        output_tokens=parse_counts(_text(options, "output_tokens") or "", "--output-tokens"),
-        concurrency=parse_counts(_text(options, "concurrency") or "", "--concurrency", most=100_000),
+        input_tokens=parse_counts(text_of(options, "input_tokens") or "", "--input-tokens"),
+        output_tokens=parse_counts(text_of(options, "output_tokens") or "", "--output-tokens"),
+        concurrency=parse_counts(text_of(options, "concurrency") or "", "--concurrency", most=100_000),
         repeats=repeats if isinstance(repeats, int) else 5,
         requests=requests if isinstance(requests, int) else None,
         seed=seed if isinstance(seed, int) else 0,
         warmup=None if warmup == "auto" else int(warmup),
         paired=bool(options.get("paired")),
         sampling=Sampling(
-            temperature=_number(options, "temperature"),
-            top_p=_number(options, "top_p"),
+            temperature=number_of(options, "temperature"),
+            top_p=number_of(options, "top_p"),
             top_k=top_k if isinstance(top_k := options.get("top_k"), int) else None,
         ),
     )
@@ -339,16 +342,18 @@ def grid_of(options: dict[str, object]) -> Grid:
 
 def scrape_every(options: dict[str, object]) -> float:
     """Seconds between two samples of a server's gauges; 0 for none."""
-    every_s = _number(options, "scrape_s")
+    every_s = number_of(options, "scrape_s")
     return 1.0 if every_s is None else every_s
 
 
-def _text(options: dict[str, object], name: str) -> str | None:
+def text_of(options: dict[str, object], name: str) -> str | None:
+    """A text option; None where it was not given."""
     value = options.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def _number(options: dict[str, object], name: str) -> float | None:
+def number_of(options: dict[str, object], name: str) -> float | None:
+    """A number option; None where it was not given."""
     value = options.get(name)
     return value if isinstance(value, float) else None
 
