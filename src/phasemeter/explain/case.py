@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from phasemeter.explain.cold import Cold
 from phasemeter.explain.facts import Contradiction
+from phasemeter.explain.levels import LevelLoad
 from phasemeter.explain.load import Concurrency, Throughput
 from phasemeter.explain.phases import Reading
 from phasemeter.explain.shapes import ShapeSummary
@@ -24,6 +25,7 @@ class Case(Struct, frozen=True):
     warm: tuple[Reading, ...]
     shapes: tuple[ShapeSummary, ...]
     concurrency: Concurrency
+    levels: tuple[LevelLoad, ...]
     throughput: Throughput
     cold: Cold
     origin: dict[str, str]

@@ -31,6 +31,7 @@ CHECKS: tuple[Doubt, ...] = (
     checks_requests.samples,
     checks_steady.warm_up,
     checks_steady.drift,
+    checks_client.steady,
     checks_steady.buffering,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from phasemeter.explain.case import Case, grade, graded, percent
 from phasemeter.explain.load import Level
 from phasemeter.explain.shape_key import Asked
+from phasemeter.explain.steady import MIN_REQUESTS, State
 from phasemeter.explain.verdict import Check, Verdict
 from phasemeter.record.run import Sample
 
@@ -81,6 +82,20 @@ def _open_level(level: Level) -> tuple[Verdict, str]:
     return grade(
         off, warn=RATE_OFF_WARN, invalid=RATE_OFF_INVALID
     ), f"{text}, at most {level.seen_max} in flight"
+
+
+def steady(case: Case) -> Check:
+    """A level that never came to rest has no latency of its own: it depends on how long was measured."""
+    seen = [(level.asked.text, level.steady) for level in case.levels if level.steady is not None]
+    if not seen:
+        return Check(
+            "steady", Verdict.OK, f"no stage of {MIN_REQUESTS} requests to look for a steady window in"
+        )
+    off = [f"{name}: {found.evidence}" for name, found in seen if found.state is not State.STEADY]
+    evidence = f"{len(seen) - len(off)} of {len(seen)} levels have a steady window"
+    mend = "believe no latency of such a level; ask for less load where the queue grows, else measure longer"
+    verdict = Verdict.WARN if off else Verdict.OK
+    return graded("steady", verdict, evidence + "".join(f"; {text}" for text in off), mend)
 
 
 def cpu_contention(case: Case) -> Check:

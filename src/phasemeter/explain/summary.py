@@ -19,7 +19,9 @@ from phasemeter.explain.phases import Reading, read
 from phasemeter.explain.roof import Roof, best_header, roofs, shape_of
 from phasemeter.explain.server_metrics import ServerMetrics, server_metrics, server_metrics_json
 from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
+from phasemeter.explain.slo import Slo
 from phasemeter.explain.steps import StepsSummary, summarise_steps
+from phasemeter.explain.under_load import UnderLoad, capacity_json, load_json, slo_json, under_load
 from phasemeter.explain.verdict import Check, Verdict, worst
 from phasemeter.record.clock import wall_text
 from phasemeter.record.engine import Outcome
@@ -80,12 +82,16 @@ class Summary(Struct, frozen=True):
     """What a batching engine's steps say; None where it told none."""
     server_metrics: ServerMetrics | None = None
     """What the server's own sums say of all measured requests; None where /metrics was not read."""
+    under_load: UnderLoad = UnderLoad()
+    """Levels of load, objectives and capacity."""
 
 
-def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None = None) -> Summary:
+def summarise(
+    run: Run, *, hardware: str | None = None, model_shape: str | None = None, slo: Slo | None = None
+) -> Summary:
     """Derive everything from `run`. `hardware` (a name in the table) and `model_shape` (a preset or a
-    config.json) stand in for what the header does not know, or replace it. Raises InputError for names
-    that are not known."""
+    config.json) stand in for what the header does not know, or replace it; every level of load is judged by `slo`.
+    Raises InputError for names that are not known."""
     origin = origins(run)
     readings = [read(timeline) for timeline in run.requests]
     warm = tuple(r for r in readings if r.timeline.cell.warmup)
@@ -95,13 +101,16 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
     header = best_header(run)
     held = roofs(header, hardware=hardware, model_shape=model_shape)
     context = Context(held, origin, run.header.engine.kind)
+    flying = concurrency(measured, origin)
+    loaded = under_load(measured, flying, origin, slo)
     case = Case(
         run=run,
         ok=ok,
         failed=failed,
         warm=warm,
         shapes=summarise_shapes(measured, context),
-        concurrency=concurrency(measured, origin),
+        concurrency=flying,
+        levels=loaded.levels,
         throughput=throughput(ok, measured, origin),
         cold=cold(_first_clock(readings, origin)),
         origin=origin,
@@ -131,6 +140,7 @@ def summarise(run: Run, *, hardware: str | None = None, model_shape: str | None 
         hardware_name=hardware or run.header.hardware,
         steps=summarise_steps(run),
         server_metrics=server_metrics(run),
+        under_load=loaded,
     )
 
 
@@ -162,6 +172,9 @@ def summary_json(summary: Summary) -> Json:
         "phases": phases_json(summary.phases),
         "throughput": struct_json(summary.throughput),
         "concurrency": struct_json(summary.concurrency),
+        "load": load_json(summary.under_load),
+        "slo": slo_json(summary.under_load),
+        "capacity": capacity_json(summary.under_load),
         "cold": struct_json(summary.cold),
         "tokens_counted": summary.tokens_counted,
         "itl_counted": summary.itl_counted,
