@@ -227,12 +227,9 @@ def _log_ratios(sample: Sampled, limit_ms: float, share: float, rng: np.random.G
     names, place = np.unique(sample.batch, return_inverse=True)
     place = place.reshape(-1)[order]
     found, even = np.empty(_DRAWS + 1), np.ones(names.size, dtype=np.int64)
+    chances = np.full(names.size, 1 / names.size)
     for i in range(_DRAWS + 1):
-        times = (
-            np.ones(names.size)
-            if i == 0
-            else rng.multinomial(names.size, np.full(names.size, 1 / names.size))
-        )
+        times = even if i == 0 else rng.multinomial(names.size, chances)
         heap = np.cumsum(times[place], dtype=np.float64)
         at = int(np.searchsorted(heap, share * float(heap[-1])))
         found[i] = values[min(at, values.size - 1)]
