@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from phasemeter.explain.phases import PHASE_NAMES, Basis, Reading, Span
-from phasemeter.explain.stats import MIN_FOR_INTERVAL, Dist, distribution
+from phasemeter.explain.columns import ABSENT
+from phasemeter.explain.phases import PHASE_NAMES, Basis, Reading
+from phasemeter.explain.readings import Readings, milliseconds, readings_of, sent_inferred
+from phasemeter.explain.stats import MIN_FOR_INTERVAL, Dist, distribution, grouped_distribution
 
 if TYPE_CHECKING:
-    from phasemeter.explain.stats import Floats
+    from phasemeter.explain.columns import Bools, Ints
+    from phasemeter.explain.stats import Blocks, Floats
 
 _MOST_CLUSTERS = 200
 _MOST_TOKENS_A_PIECE = 4096
@@ -60,99 +63,102 @@ class Latency(Struct, frozen=True):
     """From the intended arrival to the end of the stream."""
 
 
-def phase_dists(readings: Sequence[Reading], blocks: Sequence[int]) -> PhaseDists:
+def phase_dists(readings: Sequence[Reading], blocks: Blocks) -> PhaseDists:
     """Every phase over the requests that have it; `blocks` names the block of each request."""
-    return PhaseDists(**{name: _phase(name, readings, blocks) for name in PHASE_NAMES})
+    columns = readings_of(readings)
+    inferred = sent_inferred(columns)
+    return PhaseDists(**{name: _phase(name, columns, blocks, inferred) for name in PHASE_NAMES})
 
 
-def latency(readings: Sequence[Reading], blocks: Sequence[int]) -> Latency:
+def latency(readings: Sequence[Reading], blocks: Blocks) -> Latency:
     """Every latency over the requests that have it."""
-    thought = any("g" in reading.timeline.kinds for reading in readings)
-    chunk, token, every = _gap_dists(readings, blocks)
+    columns = readings_of(readings)
+    chunk, token, every = _gap_dists(columns, blocks)
+    tpot, known = columns.tpot_ns()
     return Latency(
-        ttft_ms=_dist(readings, blocks, lambda r: r.ttft_ns),
-        ttft_from_arrival_ms=_dist(readings, blocks, lambda r: r.ttft_from_arrival_ns),
-        ttfa_ms=_dist(readings, blocks, lambda r: r.ttfa_ns) if thought else None,
-        tpot_ms=_dist(readings, blocks, lambda r: r.tpot_ns),
+        ttft_ms=_dist(columns.ns("ttft"), blocks),
+        ttft_from_arrival_ms=_dist(columns.ns("ttft_from_arrival"), blocks),
+        ttfa_ms=_dist(columns.ns("ttfa"), blocks) if columns.told("thought").any() else None,
+        tpot_ms=distribution(tpot[known] / 1e6, _blocks(blocks)[known]),
         itl_ms=every,
         itl_chunk_ms=chunk,
         itl_token_ms=token,
-        e2e_ms=_dist(readings, blocks, lambda r: r.e2e_ns),
+        e2e_ms=_dist(columns.ns("e2e"), blocks),
     )
 
 
 def gaps_ns(reading: Reading) -> Floats:
     """The request's gaps: per token where the server told the counts, else per piece."""
-    return _chunk_gaps(reading) if reading.gap_tokens is None else _token_gaps(reading)
-
-
-def _gap_dists(
-    readings: Sequence[Reading], blocks: Sequence[int]
-) -> tuple[Dist | None, Dist | None, Dist | None]:
-    """(per piece, per token, per token where told else per piece), each worked out once where they agree."""
-    chunk = _gaps(readings, blocks, [_chunk_gaps(r) for r in readings])
-    told = sum(reading.gap_tokens is not None for reading in readings)
-    if told == 0:
-        return chunk, None, chunk
-    single = all(n == 1 for reading in readings for n in reading.gap_tokens or ())
-    if told == len(readings) and single:
-        return chunk, chunk, chunk
-    token = _gaps(readings, blocks, [_token_gaps(r) for r in readings])
-    if told == len(readings):
-        return chunk, token, token
-    return chunk, token, _gaps(readings, blocks, [gaps_ns(r) for r in readings])
-
-
-def _chunk_gaps(reading: Reading) -> Floats:
     import numpy as np
 
-    return np.asarray(reading.gaps_ns, dtype=np.float64)
-
-
-def _token_gaps(reading: Reading) -> Floats:
-    import numpy as np
-
+    gaps = np.asarray(reading.gaps_ns, dtype=np.float64)
     if reading.gap_tokens is None:
-        return np.empty(0)
+        return gaps
     tokens = np.asarray(reading.gap_tokens, dtype=np.int64)
+    return np.repeat(gaps / np.maximum(tokens, 1), np.minimum(tokens, _MOST_TOKENS_A_PIECE))
+
+
+def token_gaps_ns(readings: Readings) -> tuple[Floats | Ints, Ints]:
+    """(what `gaps_ns` gives of every request, one behind the other; how many of each request)."""
+    import numpy as np
+
+    gaps, tokens, sizes = readings.gaps(), readings.gap_tokens(), readings.gap_sizes()
+    if tokens is None:
+        return gaps, sizes
     times = np.minimum(tokens, _MOST_TOKENS_A_PIECE)
-    return np.repeat(_chunk_gaps(reading) / np.maximum(tokens, 1), times)
+    so_far = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(times)))
+    ends = np.cumsum(sizes)
+    return np.repeat(gaps / tokens, times), so_far[ends] - so_far[ends - sizes]
 
 
-def _dist(
-    readings: Sequence[Reading], blocks: Sequence[int], pick: Callable[[Reading], float | None]
-) -> Dist | None:
-    values: list[float] = []
-    kept: list[int] = []
-    for reading, block in zip(readings, blocks, strict=True):
-        ns = pick(reading)
-        if ns is not None:
-            values.append(ns / 1e6)
-            kept.append(block)
-    return distribution(values, kept)
+def _gap_dists(readings: Readings, blocks: Blocks) -> tuple[Dist | None, Dist | None, Dist | None]:
+    """(per piece, per token, per token where told else per piece), each worked out once where they agree."""
+    import numpy as np
+
+    clusters = _clusters(_blocks(blocks))
+    chunk = grouped_distribution(readings.gaps(), clusters, readings.gap_sizes(), 1e6)
+    told = readings.told("counts_told") == 1
+    if not told.any():
+        return chunk, None, chunk
+    tokens = readings.gap_tokens()
+    single = tokens is None or bool((tokens == 1).all())
+    if told.all() and single:
+        return chunk, chunk, chunk
+    sizes = np.zeros(told.size, dtype=np.int64)
+    values, sizes[told] = token_gaps_ns(readings.take(told))
+    token = grouped_distribution(values, clusters, sizes, 1e6)
+    if told.all():
+        return chunk, token, token
+    values, sizes = token_gaps_ns(readings)
+    return chunk, token, grouped_distribution(values, clusters, sizes, 1e6)
 
 
-def _phase(name: str, readings: Sequence[Reading], blocks: Sequence[int]) -> PhaseDist | None:
-    def span(reading: Reading) -> Span | None:
-        return getattr(reading.phases, name)
+def _blocks(blocks: Blocks) -> Ints:
+    import numpy as np
 
-    dist = _dist(readings, blocks, lambda r: None if (found := span(r)) is None else found.ns)
-    if dist is None:
-        return None
-    inferred = any((found := span(r)) is not None and found.basis is Basis.INFERRED for r in readings)
-    return PhaseDist(dist, Basis.INFERRED if inferred else Basis.OBSERVED)
+    return np.asarray(blocks, dtype=np.int64)
 
 
-def _gaps(readings: Sequence[Reading], blocks: Sequence[int], gaps: Sequence[Floats]) -> Dist | None:
-    """Pooled gaps. Gaps of one request depend on each other, so requests are drawn whole where there are
+def _clusters(blocks: Ints) -> Ints:
+    """What gaps are drawn by. Gaps of one request depend on each other, so requests are drawn whole where there are
     too few blocks to draw those."""
     import numpy as np
 
-    if not readings:
+    n = blocks.size
+    if n == 0 or np.unique(blocks).size >= MIN_FOR_INTERVAL:
+        return blocks
+    return np.arange(n, dtype=np.int64) * min(n, _MOST_CLUSTERS) // n
+
+
+def _dist(ns: Ints, blocks: Blocks) -> Dist | None:
+    values, found = milliseconds(ns)
+    return distribution(values, _blocks(blocks)[found])
+
+
+def _phase(name: str, readings: Readings, blocks: Blocks, sent_inferred: Bools) -> PhaseDist | None:
+    ns = readings.ns(name)
+    dist = _dist(ns, blocks)
+    if dist is None:
         return None
-    clusters = list(blocks)
-    if len(set(blocks)) < MIN_FOR_INTERVAL:
-        n_clusters = min(len(readings), _MOST_CLUSTERS)
-        clusters = [i * n_clusters // len(readings) for i in range(len(readings))]
-    owners = np.repeat(np.asarray(clusters, dtype=np.int64), [g.size for g in gaps])
-    return distribution(np.concatenate(gaps) / 1e6, owners)
+    inferred = name == "front_end" or (name in ("connect", "first") and sent_inferred[ns != ABSENT].any())
+    return PhaseDist(dist, Basis.INFERRED if inferred else Basis.OBSERVED)

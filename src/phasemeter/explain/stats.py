@@ -8,7 +8,7 @@ mood and are not independent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Blocks = Sequence[int] | NDArray[np.int64]
+    _Part = Callable[[int, int], tuple[Floats, NDArray[np.int64]]]
+    """Values in ascending order and the number of each one's block, from one rank to another."""
 
 MIN_FOR_INTERVAL = 5
 """Fewer values than this get no interval; fewer blocks than this are not drawn as blocks."""
@@ -26,6 +28,7 @@ MIN_FOR_INTERVAL = 5
 DRAWS = 1000
 _SEED = 20_240_229
 _BINS = 1024
+_AT_ONCE = 1_000_000
 
 
 class Dist(Struct, frozen=True):
@@ -79,6 +82,34 @@ def interval(drawn: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def grouped_distribution(
+    values: NDArray[np.int64] | Floats, groups: NDArray[np.int64], sizes: NDArray[np.int64], scale: float
+) -> Dist | None:
+    """What `distribution(values / scale, np.repeat(groups, sizes))` says, for many millions of values in groups that
+    stand one behind the other, in less memory."""
+    import numpy as np
+
+    if values.size == 0:
+        return None
+    data = values / scale
+    low, high, mean = float(data.min()), float(data.max()), float(data.mean())
+    p50, p90, p99 = (float(q) for q in np.percentile(data, (50, 90, 99), overwrite_input=True))
+    del data  # as large as `values`, and what follows needs as much again
+    ci95 = None
+    if values.size >= MIN_FOR_INTERVAL:
+        some = sizes > 0
+        names, member = np.unique(groups[some], return_inverse=True)
+        if names.size >= MIN_FOR_INTERVAL:
+            whole = values.dtype == np.int64
+            part = _packed(values.astype(np.int64, copy=False), member, sizes[some], scale) if whole else None
+            part = part or _sorted_part(values / scale, np.repeat(member, sizes[some]))
+            drawn = _by_block(part, values.size, names.size, np.random.default_rng(_SEED))
+        else:
+            drawn = _by_value(np.sort(values / scale), np.random.default_rng(_SEED))
+        ci95 = interval(drawn)
+    return Dist(int(values.size), min(max(mean, low), high), p50, p90, p99, ci95)
+
+
 def medians_drawn(
     values: Sequence[float] | Floats, blocks: Blocks | None = None, seed: int = _SEED
 ) -> Floats:
@@ -87,13 +118,39 @@ def medians_drawn(
     import numpy as np
 
     data = np.asarray(values, dtype=np.float64)
-    order = np.argsort(data, kind="stable")
     rng = np.random.default_rng(seed)
     if blocks is not None:
         names, member = np.unique(np.asarray(blocks), return_inverse=True)
         if names.size >= MIN_FOR_INTERVAL:
-            return _by_block(data[order], member.reshape(-1)[order], names.size, rng)
-    return _by_value(data[order], rng)
+            return _by_block(_sorted_part(data, member.reshape(-1)), data.size, names.size, rng)
+    return _by_value(np.sort(data), rng)
+
+
+def _sorted_part(values: Floats, member: NDArray[np.int64]) -> _Part:
+    import numpy as np
+
+    order = np.argsort(values, kind="stable")
+    return lambda begin, end: (values[order[begin:end]], member[order[begin:end]])
+
+
+def _packed(
+    values: NDArray[np.int64], member: NDArray[np.int64], sizes: NDArray[np.int64], scale: float
+) -> _Part | None:
+    """As `_sorted_part` of `values / scale`, three times as fast: each value is packed with its group into one integer,
+    and these are sorted. None where they do not fit, or where equal values would not keep their order."""
+    import numpy as np
+
+    if bool((np.diff(member) < 0).any()):
+        return None
+    low, bits = int(values.min()), int(member.max()).bit_length()
+    if (int(values.max()) - low).bit_length() + bits > 62:
+        return None
+    keys = values - low
+    keys <<= bits
+    keys += np.repeat(member, sizes)
+    keys.sort()
+    mask = (1 << bits) - 1
+    return lambda begin, end: (((keys[begin:end] >> bits) + low) / scale, keys[begin:end] & mask)
 
 
 def _by_value(ordered: Floats, rng: np.random.Generator) -> Floats:
@@ -112,18 +169,28 @@ def _by_value(ordered: Floats, rng: np.random.Generator) -> Floats:
     return (first + ordered[np.minimum((n * u).astype(np.int64), n - 1)]) / 2.0
 
 
-def _by_block(ordered: Floats, member: NDArray[np.int64], n_blocks: int, rng: np.random.Generator) -> Floats:
+def _by_block(part: _Part, n: int, n_blocks: int, rng: np.random.Generator) -> Floats:
     """Medians of resampled blocks: each draw weights every value by how often its block was drawn. Above
     1,024 values neighbours share a bin, so the median is exact to 0.1 % of the ranks."""
     import numpy as np
 
     weights = rng.multinomial(n_blocks, np.full(n_blocks, 1.0 / n_blocks), DRAWS).astype(np.float64)
-    if ordered[0] == ordered[-1]:
-        return np.full(DRAWS, ordered[0])
-    bins = min(ordered.size, _BINS)
-    place = (np.arange(ordered.size) * bins) // ordered.size
-    counts = np.bincount(member * bins + place, minlength=n_blocks * bins).reshape(n_blocks, bins)
-    representative = np.bincount(place, weights=ordered, minlength=bins) / np.bincount(place, minlength=bins)
+    lowest, highest = part(0, 1)[0][0], part(n - 1, n)[0][0]
+    if lowest == highest:
+        return np.full(DRAWS, lowest)
+    bins = min(n, _BINS)
+    counts = np.zeros((n_blocks, bins), dtype=np.int64)
+    representative = np.zeros(bins)
+    together = max(1, bins * _AT_ONCE // n)
+    for one in range(0, bins, together):
+        end_bin = min(one + together, bins)
+        begin, end = -(-one * n // bins), -(-end_bin * n // bins)  # the ranks that fall into these bins
+        ordered, member = part(begin, end)
+        place = np.arange(begin, end) * bins // n - one
+        width = end_bin - one
+        here = np.bincount(member * width + place, minlength=n_blocks * width)
+        counts[:, one:end_bin] = here.reshape(n_blocks, width)
+        representative[one:end_bin] = np.bincount(place, weights=ordered) / np.bincount(place)
     heap = weights @ np.cumsum(counts, axis=1, dtype=np.float64)
     total = heap[:, -1:]
     lower = np.argmax(heap >= total / 2.0, axis=1)
