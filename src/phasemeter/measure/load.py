@@ -71,6 +71,9 @@ class Share(Struct, frozen=True, omit_defaults=True):
 WHOLE = Share()
 
 
+LATE_LIMIT_MS = 10.0
+
+
 class Load(Struct, frozen=True, omit_defaults=True):
     """All that a load measurement was asked for; travels as JSON.
 
@@ -89,7 +92,7 @@ class Load(Struct, frozen=True, omit_defaults=True):
     seed: int = 0
     warmup: int | None = None
     sampling: Sampling = Sampling()
-    late_limit_ms: float = 10.0
+    late_limit_ms: float = LATE_LIMIT_MS
     """A request sent later than this after its arrival counts as late; more than 1 % of them invalidate the run."""
 
 
