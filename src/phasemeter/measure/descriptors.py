@@ -38,4 +38,13 @@ def told_of_descriptors(error: str | None) -> bool:
     return error is not None and "Too many open files" in error
 
 
+def no_descriptor_left(in_flight: int | None) -> InputError:
+    """What to say then."""
+    return InputError(
+        "file descriptors",
+        f"none left with {in_flight} requests in flight",
+        "every connection needs one; raise the hard limit (ulimit -Hn) or lower the load",
+    )
+
+
 _PLENTY = 1 << 20

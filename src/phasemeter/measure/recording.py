@@ -6,19 +6,20 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from phasemeter.measure.descriptors import no_descriptor_left, told_of_descriptors
 from phasemeter.measure.flights import Flights
 from phasemeter.measure.load import WHOLE, Share
 from phasemeter.measure.scrape import DEFAULT_EVERY_S, Scraping
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.record.clock import Clock, cpu_ns
 from phasemeter.record.engine import Engine, Insider, Outcome
-from phasemeter.record.errors import EngineError
+from phasemeter.record.errors import EngineError, InputError, PhasemeterError
 from phasemeter.record.event import Observer
 from phasemeter.record.file import RunWriter
 from phasemeter.record.request import Cell
@@ -162,6 +163,8 @@ class Recording:
 
     def _count(self, timeline: Timeline) -> None:
         if timeline.outcome is Outcome.CONNECT_FAILED:
+            if told_of_descriptors(timeline.error):
+                raise no_descriptor_left(timeline.in_flight)
             self._unreached += 1
         else:
             self._unreached = 0
@@ -238,7 +241,7 @@ async def open_run(out: Path, header: Header, clock: Clock, beside: Beside) -> A
     """A run file at `out`: its header, what the block writes, a footer that says how it ended.
 
     Raises InputError if `out` exists or cannot be written, EngineError if the engine dies. Whatever ends it, the file
-    holds everything that had ended, and a footer.
+    holds everything that had ended, and a footer where there is room for it.
     """
     with RunWriter(out, header) as writer:
         started_cpu_ns = cpu_ns()
@@ -251,8 +254,9 @@ async def open_run(out: Path, header: Header, clock: Clock, beside: Beside) -> A
         except (asyncio.CancelledError, KeyboardInterrupt):
             writer.write(replace(footer(), interrupted=True))
             raise
-        except EngineError as error:
-            writer.write(replace(footer(), error=str(error)))
+        except PhasemeterError as error:
+            with suppress(InputError):  # a full disk has no room for the footer either
+                writer.write(replace(footer(), error=str(error)))
             raise
         plain = footer()  # before the ceilings are measured: their CPU time is not the client's
         again = None if beside.ceilings is None else await asyncio.to_thread(beside.ceilings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from pathlib import Path
 
+from phasemeter.measure.descriptors import allow_connections
 from phasemeter.measure.drive import closed_loop, singles
 from phasemeter.measure.plan import Grid, visits, warmups
 from phasemeter.measure.recording import Beside, Gate, Progress, Recording, Watcher, open_run
@@ -33,6 +34,7 @@ class Session:
         self._grid = grid
         self._clock = clock
         self._share = beside.share
+        self._remote = engine.info.url is not None
         self._maker = RequestMaker(engine.info, run_id, grid.sampling, beside.extra, beside.share)
         planned = sum(beside.share.part(visit.requests) for visit in visits(grid))
         self._recording = Recording(engine, clock, writer, beside, planned=planned)
@@ -41,6 +43,8 @@ class Session:
     async def run(self) -> None:
         """Warm up, then every visit of the plan."""
         recording = self._recording
+        if self._remote:
+            allow_connections(max(self._slots(cell) for cell in warmups(self._grid)))
         await recording.gate(-1)
         to_warm = [cell for cell in warmups(self._grid) if self._slots(cell)]
         if not self._maker.by_ids:
