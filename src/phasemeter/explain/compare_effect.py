@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from phasemeter.explain.batch_means import t_quantile
 from phasemeter.explain.compare_draws import Drawn
 
 if TYPE_CHECKING:
@@ -61,18 +62,6 @@ class Shared(Struct, frozen=True):
 
     base: bool
     new: bool
-
-
-def student_quantile(df: float) -> float:
-    """97.5th percentile of Student's t; Abramowitz and Stegun 26.7.5, within 0.4 % from four degrees of freedom on."""
-    z = _Z
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + sum(term / df**power for power, term in enumerate(terms, start=1))
 
 
 def relative_effect(pairs: Sequence[Pair], shared: Shared) -> Interval:
@@ -179,5 +168,5 @@ def _interval(mid: float, streams: list[_Stream]) -> tuple[float, float] | None:
     low, high = np.nanpercentile(total, (2.5, 97.5))
     stretch = 1.0
     if spread > 0.0 and below > 0.0:
-        stretch = math.sqrt(above / spread) * student_quantile(above**2 / below) / _Z
+        stretch = math.sqrt(above / spread) * t_quantile(0.975, above**2 / below) / _Z
     return min(mid, mid + stretch * (float(low) - mid)), max(mid, mid + stretch * (float(high) - mid))
