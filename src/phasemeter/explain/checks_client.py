@@ -15,21 +15,40 @@ LAG_OF_TTFT_WARN, LAG_OF_TTFT_INVALID = 0.05, 0.50
 LOAD_PER_CORE_WARN = 0.5
 CLIENT_CPU_WARN = 0.9
 MEAN_OF_ASKED_WARN = 0.7
-RATE_OFF_WARN, RATE_OFF_INVALID = 0.02, 0.10
+RATE_OFF_WARN, RATE_OFF_INVALID = 0.02, 0.05
+LATE_LIMIT_MS = 10.0
+"""Of an open loop whose header names none."""
+LATE_SHARE_WARN, LATE_SHARE_INVALID = 0.001, 0.01
 
 
 def late_sends(case: Case) -> Check:
-    """99th percentile of `late` against the median TTFT."""
+    """99th percentile of `late` against the median TTFT; in an open loop also how many sends were later than the run's
+    limit."""
     import numpy as np
 
     spans = [r.phases.late.ns for r in case.measured if r.phases.late is not None]
     if not spans:
         return Check("late_sends", Verdict.OK, "no request to judge")
     late_ms = float(np.percentile(spans, 99)) / 1e6
-    mend = "the client was late, not the server: lower the concurrency or give the client a faster machine"
-    return graded(
-        "late_sends", _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late", mend
-    )
+    mend = "the client was late, not the server: lower the load or give the client a faster machine"
+    verdict, evidence = _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late"
+    planned = [
+        r.phases.late.ns
+        for r in case.measured
+        if r.phases.late is not None and r.timeline.cell.concurrency is None
+    ]
+    if planned:
+        limit_ms = _late_limit_ms(case)
+        late = sum(ns > limit_ms * 1e6 for ns in planned) / len(planned)
+        evidence += f"; {percent(late)} of the open loop's later than {limit_ms:g} ms"
+        by_limit = grade(late, warn=LATE_SHARE_WARN, invalid=LATE_SHARE_INVALID)
+        verdict = max(verdict, by_limit, key=list(Verdict).index)
+    return graded("late_sends", verdict, evidence, mend)
+
+
+def _late_limit_ms(case: Case) -> float:
+    told = case.run.header.settings.get("late_limit_ms")
+    return float(told) if isinstance(told, int | float) else LATE_LIMIT_MS
 
 
 def client_lag(case: Case) -> Check:
