@@ -65,7 +65,7 @@ def check_arrivals(arrivals: Arrivals) -> None:
         raise InputError(FIELD, kind, f"use one of {KINDS}")
 
 
-def offsets(arrivals: Arrivals, stage: Stage, draw: random.Random) -> Iterator[int]:
+def offsets(arrivals: Arrivals, stage: Stage, seed: int) -> Iterator[int]:
     """The moments of a stage's arrivals, nanoseconds after its start, in order; at most `stage.requests` of them and
     none at `stage.duration_ns` or later; endless when neither bounds it.
 
@@ -80,6 +80,7 @@ def offsets(arrivals: Arrivals, stage: Stage, draw: random.Random) -> Iterator[i
     Raises InputError for a ramp without an end and for bad numbers, at the call.
     """
     check_arrivals(arrivals)
+    draw = random.Random(f"arrivals/{seed}")
     rate = stage.rate_per_s
     if rate is None:
         raise ValueError("a stage without a rate has no arrivals of this kind")

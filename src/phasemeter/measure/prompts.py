@@ -1,8 +1,12 @@
-"""Prompts of an exact length that no prefix cache can answer.
+"""Prompts of an exact length that share with others what they are to share, and nothing else.
 
-Every prompt opens with a number of its own, spelt in tokens (or words) of the vocabulary, so that two prompts differ
-within the first block of any prefix cache. The numbers count up inside a run and start at a place drawn from the run's
-salt (its id), so that a second run with the same seed against the same warm server meets no prompt of the first.
+Every prompt's own part opens with a number of its own, spelt in tokens (or words) of the vocabulary, so that two
+prompts differ within the first block of any prefix cache. The numbers count up inside a run and start at a place drawn
+from the run's salt (its id), so that a second run with the same seed against the same warm server meets no prompt of
+the first. What prompts share is the opening of an endless text, which its name and the salt determine.
+
+Random numbers are the raw output of PCG64, which numpy keeps the same from version to version: every process makes the
+same prompts, a million tokens in some hundredths of a second.
 
 Where the API takes token ids the length is exact by construction. Where it takes text only, the length is found by
 asking: `TextLengths` starts from one word a token and corrects by what the server's usage says.
@@ -10,11 +14,18 @@ asking: `TextLengths` starts from one word a token and corrects by what the serv
 
 from __future__ import annotations
 
+import hashlib
 import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from phasemeter.record.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Four-letter words, each a single token with its space in the usual English vocabularies, and five bytes in a
 # byte-level one: so tokens are affine in the number of words for either.
@@ -30,28 +41,72 @@ _SAFE_LOW, _SAFE_HIGH = 100, 1000
 """Token ids that exist in every vocabulary that we know, used when its size is not known."""
 
 
-def token_ids(n_tokens: int, serial: int, salt: str, vocab_tokens: int | None = None) -> tuple[int, ...]:
-    """`n_tokens` token ids, unique by `serial` from the first tokens on. Ids lie above the usual special tokens and
-    below the vocabulary's end; with an unknown vocabulary they stay in a range that all have."""
+class Part(Struct, frozen=True):
+    """The first `tokens` (or words) of the endless text `name`."""
+
+    name: str
+    tokens: int
+
+
+def token_ids(
+    n_tokens: int, serial: int, salt: str, vocab_tokens: int | None = None, parts: Sequence[Part] = ()
+) -> tuple[int, ...]:
+    """`n_tokens` token ids: those of `parts` one after another, then the prompt's own, unique by `serial` from their
+    first on. Ids lie above the usual special tokens and below the vocabulary's end; with an unknown vocabulary they
+    stay in a range that all have. Parts are cut where they would be longer than the prompt."""
     if n_tokens < 1:
         raise InputError("--input-tokens", n_tokens, "a prompt needs at least one token")
+    low, high = _range(vocab_tokens)
+    return tuple(low + i for i in _numbers(n_tokens, high - low, serial, salt, parts))
+
+
+def words_text(
+    n_words: int,
+    serial: int,
+    salt: str,
+    words: Sequence[str] = WORDS,
+    parts: Sequence[Part] = (),
+) -> str:
+    """`n_words` words with a space between: those of `parts` (which count words here) one after another, then the
+    prompt's own, unique by `serial` from their first on."""
+    return " ".join([words[i] for i in _numbers(n_words, len(words), serial, salt, parts)])
+
+
+def text(n_words: int, pad_characters: int, serial: int, salt: str, parts: Sequence[Part] = ()) -> str:
+    """`n_words` words as in `words_text`, and `pad_characters` letters at the end."""
+    draw = random.Random(f"{salt}/{serial}")
+    shown = words_text(n_words, serial, salt, parts=parts)
+    return shown + "".join(draw.choice("bcdfgh") for _ in range(pad_characters))
+
+
+def _range(vocab_tokens: int | None) -> tuple[int, int]:
+    """The ids in use: the first, and the one after the last."""
     if vocab_tokens is None:
-        low, high = _SAFE_LOW, _SAFE_HIGH
-    else:
-        low = min(_SAFE_HIGH, vocab_tokens // 4)
-        high = vocab_tokens - max(0, min(2000, vocab_tokens // 16))
-    draw = random.Random(f"{salt}/{serial}")
-    span = high - low
-    head = [low + digit for digit in _digits(serial, salt, span, min(_SERIAL_DIGITS, n_tokens))]
-    return tuple(head + [draw.randrange(low, high) for _ in range(n_tokens - len(head))])
+        return _SAFE_LOW, _SAFE_HIGH
+    return min(_SAFE_HIGH, vocab_tokens // 4), vocab_tokens - max(0, min(2000, vocab_tokens // 16))
 
 
-def text(n_words: int, pad_characters: int, serial: int, salt: str) -> str:
-    """`n_words` words and `pad_characters` letters, unique by `serial` from the first words on."""
-    draw = random.Random(f"{salt}/{serial}")
-    head = [WORDS[digit] for digit in _digits(serial, salt, len(WORDS), min(_SERIAL_DIGITS, n_words))]
-    words = head + [draw.choice(WORDS) for _ in range(n_words - len(head))]
-    return " ".join(words) + "".join(draw.choice("bcdfgh") for _ in range(pad_characters))
+def _numbers(n: int, base: int, serial: int, salt: str, parts: Sequence[Part]) -> list[int]:
+    """`n` numbers below `base`: the parts', then a serial number in digits, then numbers of this serial's own."""
+    numbers: list[int] = []
+    for part in parts:
+        shared = _drawn(f"{salt}/text/{part.name}", min(part.tokens, n - len(numbers)), base)
+        numbers += shared.tolist()
+    left = n - len(numbers)
+    if left:
+        numbers += _digits(serial, salt, base, min(_SERIAL_DIGITS, left))
+        numbers += _drawn(f"{salt}/{serial}", n - len(numbers), base).tolist()
+    return numbers
+
+
+def _drawn(name: str, n: int, base: int) -> NDArray[np.uint64]:
+    """The first `n` of the endless row of numbers below `base` that `name` determines; evenly spread to one part in
+    2**32 / base."""
+    import numpy as np
+
+    seed = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "little")
+    raw = np.random.PCG64(seed).random_raw(max(0, n))
+    return (raw >> np.uint64(32)) * np.uint64(base) >> np.uint64(32)
 
 
 def _digits(serial: int, salt: str, base: int, places: int) -> list[int]:

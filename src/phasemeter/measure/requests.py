@@ -1,12 +1,16 @@
-"""From a cell of the plan to the requests that go out, with prompts of the exact length."""
+"""From a cell of the plan, or an item of a workload, to the requests that go out, with prompts of the exact length."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
+from phasemeter.measure.item import Item
 from phasemeter.measure.load import WHOLE, Share
-from phasemeter.measure.prompts import TextLengths, TextSize, text, token_ids
+from phasemeter.measure.prompts import Part, TextLengths, TextSize, text, token_ids, words_text
+from phasemeter.measure.text_tokens import TextTokens
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.request import Cell, Request, Sampling
 
@@ -61,3 +65,116 @@ class RequestMaker:
     def several(self, cell: Cell, n: int, max_tokens: int | None = None) -> Iterator[Request]:
         """`n` requests of `cell`. They are made before the first is sent: drawing a prompt is no client lag."""
         return iter([self.make(cell, max_tokens) for _ in range(n)])
+
+
+OWN_END_TOKENS = 1024
+"""The most an answer may have that is to end by itself."""
+_MOST_TRIES = 6
+"""To meet a length with a tokenizer that splits our words: the second try is exact where tokens are affine in words."""
+
+
+class ItemMaker:
+    """Makes the request of an item; an item's index is its prompt's serial number.
+
+    Where the engine takes token ids a prompt has exactly `item.input_tokens` of them, and openings are shared to the
+    token. Else it is text: exact by `tokenizer` where there is one, else of the size that `lengths` has learnt. An item
+    with a text of its own is sent as it is.
+    """
+
+    def __init__(
+        self,
+        info: EngineInfo,
+        run_id: str,
+        sampling: Sampling,
+        extra: dict[str, object] | None = None,
+        tokenizer: TextTokens | None = None,
+    ) -> None:
+        self.by_ids = info.takes_token_ids
+        self.lengths = TextLengths()
+        self._vocab_tokens = info.vocab_tokens
+        self._run_id = run_id
+        self._sampling = sampling
+        self._extra = extra or {}
+        self._tokenizer = tokenizer
+        self._template_tokens = 0
+        self._sizes: dict[int, TextSize] = {}
+
+    def make(self, item: Item, cell: Cell) -> Request:
+        """The request of `item` at its place in the plan; how many tokens to generate is the item's."""
+        ids = prompt = None
+        if item.prompt is not None:
+            prompt = item.prompt
+        elif self.by_ids:
+            parts = [Part(opening.name, opening.tokens) for opening in item.openings]
+            ids = token_ids(item.input_tokens, item.index, self._run_id, self._vocab_tokens, parts)
+        else:
+            prompt = self._text(item)
+        sampling = self._sampling if item.ignore_eos else replace(self._sampling, ignore_eos=False)
+        return Request(
+            id=f"{self._run_id}-{item.index:06d}",
+            cell=cell,
+            max_tokens=item.output_tokens if item.output_tokens is not None else OWN_END_TOKENS,
+            prompt=prompt,
+            token_ids=ids,
+            sampling=sampling,
+            tags=_tags(item),
+            extra=self._extra,
+        )
+
+    def learn(self, n_tokens: int, counted: int) -> None:
+        """Note that the server counted `counted` tokens for a text that was to have `n_tokens`."""
+        if self._tokenizer is not None:
+            self._template_tokens += counted - n_tokens
+        else:
+            self.lengths.learn(self.lengths.size(n_tokens), counted)
+        self._sizes.clear()
+
+    def _text(self, item: Item) -> str:
+        n_tokens = max(1, item.input_tokens - self._template_tokens)
+        tokenizer = self._tokenizer
+        if tokenizer is not None and tokenizer.words:
+            # What the server puts in front (a template, BOS) opens every prompt, and so the first opening.
+            front = tokenizer.extra_tokens + self._template_tokens
+            parts = _in_words(item, lambda tokens: max(0, tokens - front))
+            n_words = max(1, item.input_tokens - front)
+            return words_text(n_words, item.index, self._run_id, tokenizer.words, parts)
+        size = self._size(n_tokens)
+        parts = _in_words(item, lambda tokens: self._size(max(1, tokens - self._template_tokens)).words)
+        return text(size.words, size.pad_characters, item.index, self._run_id, parts)
+
+    def _size(self, n_tokens: int) -> TextSize:
+        known = self._sizes.get(n_tokens)
+        if known is None:
+            known = self.lengths.size(n_tokens) if self._tokenizer is None else self._tried(n_tokens)
+            self._sizes[n_tokens] = known
+        return known
+
+    def _tried(self, n_tokens: int) -> TextSize:
+        """By asking the tokenizer; as near as it gets where no text of ours has that length."""
+        size = self.lengths.size(n_tokens)
+        for _ in range(_MOST_TRIES):
+            shown = text(size.words, size.pad_characters, 0, self._run_id)
+            counted = self._tokenizer.count(shown) if self._tokenizer is not None else n_tokens
+            if counted == n_tokens:
+                break
+            self.lengths.learn(size, counted)
+            size = self.lengths.size(n_tokens)
+        return size
+
+
+def _in_words(item: Item, words: Callable[[int], int]) -> list[Part]:
+    """An item's openings with their length in words; `words` tells how many the first so many tokens are."""
+    parts: list[Part] = []
+    tokens = before = 0
+    for opening in item.openings:
+        tokens += opening.tokens
+        after = max(before, words(tokens))
+        parts.append(Part(opening.name, after - before))
+        before = after
+    return parts
+
+
+def _tags(item: Item) -> dict[str, str]:
+    if item.turn is None:
+        return item.tags
+    return {**item.tags, "conversation": item.turn.conversation, "turn": str(item.turn.number)}
