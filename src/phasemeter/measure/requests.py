@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from phasemeter.measure.item import Item
 from phasemeter.measure.load import WHOLE, Share
 from phasemeter.measure.prompts import Part, TextLengths, TextSize, text, token_ids, words_text
-from phasemeter.measure.text_tokens import TextTokens
+from phasemeter.measure.text_tokens import open_tokenizer
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.request import Cell, Request, Sampling
 
@@ -87,7 +87,7 @@ class ItemMaker:
         run_id: str,
         sampling: Sampling,
         extra: dict[str, object] | None = None,
-        tokenizer: TextTokens | None = None,
+        tokenizer: str | None = None,
     ) -> None:
         self.by_ids = info.takes_token_ids
         self.lengths = TextLengths()
@@ -95,7 +95,7 @@ class ItemMaker:
         self._run_id = run_id
         self._sampling = sampling
         self._extra = extra or {}
-        self._tokenizer = tokenizer
+        self._tokenizer = None if tokenizer is None or self.by_ids else open_tokenizer(tokenizer)
         self._template_tokens = 0
         self._sizes: dict[int, TextSize] = {}
 

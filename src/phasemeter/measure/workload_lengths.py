@@ -11,8 +11,9 @@ from phasemeter.measure.item import Item
 from phasemeter.measure.lengths import parse_lengths
 from phasemeter.measure.load import Stage
 
-STAGE_INDICES = 10_000_000
-"""Indices of the n-th stage begin at n times this: no two prompts of a run are alike, however long a stage was."""
+STAGE_INDICES = 1_000_000
+"""Indices of the n-th stage begin at n times this, which is more than a run holds: no two prompts of a run are alike,
+however long a stage was."""
 
 
 class LengthsSpec(Struct, frozen=True, forbid_unknown_fields=True):
