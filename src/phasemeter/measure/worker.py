@@ -67,10 +67,10 @@ class Told(Struct, frozen=True, omit_defaults=True):
     text: str = ""
 
 
-async def work(lines: asyncio.StreamReader) -> None:
+async def work(lines: asyncio.Queue[bytes]) -> None:
     """Do what the first line orders, to its end."""
     clock = MonotonicClock()
-    order = msgspec.json.decode(await lines.readline(), type=Order)
+    order = msgspec.json.decode(await lines.get(), type=Order)
     if order.cores:
         with contextlib.suppress(OSError, AttributeError):  # not every system pins
             os.sched_setaffinity(0, order.cores)
@@ -78,10 +78,7 @@ async def work(lines: asyncio.StreamReader) -> None:
 
     async def gate(number: int) -> int:
         _say(Told("gate", number=number, now_ns=clock.now_ns()))
-        line = await lines.readline()
-        if not line:
-            raise asyncio.CancelledError
-        start_ns = msgspec.json.decode(line, type=Go).start_ns
+        start_ns = msgspec.json.decode(await lines.get(), type=Go).start_ns
         await asyncio.sleep(max(0, start_ns - clock.now_ns()) / 1e9)
         return start_ns
 
@@ -116,7 +113,15 @@ async def _main() -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_LINE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    working = asyncio.ensure_future(work(reader))
+    lines = asyncio.Queue[bytes]()
+    working = asyncio.ensure_future(work(lines))
+
+    async def listen() -> None:
+        while line := await reader.readline():
+            lines.put_nowait(line)
+        working.cancel()  # nobody is left to send for
+
+    listening = asyncio.ensure_future(listen())
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, working.cancel)
     try:
@@ -128,6 +133,8 @@ async def _main() -> None:
         _say(Told("refused", field=error.field, value=str(error.value), text=error.mend))
     except EngineError as error:
         _say(Told("broken", text=str(error)))
+    finally:
+        listening.cancel()
 
 
 def main() -> None:

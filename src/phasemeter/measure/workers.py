@@ -30,7 +30,7 @@ from phasemeter.record.clock import Clock, cpu_ns
 from phasemeter.record.errors import EngineError, InputError
 from phasemeter.record.file import RunWriter, check_place
 from phasemeter.record.parts import Part, write_joined
-from phasemeter.record.run import Footer, Sample
+from phasemeter.record.run import Footer
 from phasemeter.record.timeline import Timeline
 
 _LEAD_NS = 30_000_000
@@ -50,6 +50,11 @@ class Hand(Protocol):
         """How far the worker's clock runs ahead of ours."""
         ...
 
+    @property
+    def note(self) -> str:
+        """Where it is, for the record; "" for a process here."""
+        ...
+
     async def tell(self, line: bytes) -> None:
         """Give it a line. Raises OSError when nobody is there."""
         ...
@@ -67,7 +72,7 @@ class Hand(Protocol):
         ...
 
     async def fetch(self, place: Path) -> None:
-        """See that its part file lies at `place`."""
+        """See that all it has written so far lies at `place`."""
         ...
 
 
@@ -79,6 +84,7 @@ class ProcessHand:
     """A worker process on this machine. Make it with `start`."""
 
     ahead_ns = 0
+    note = ""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -210,13 +216,15 @@ class Crew:
 
     async def _open(self, members: Sequence[_Member]) -> None:
         number = members[0].gate
+        for member in members:
+            await member.hand.fetch(member.place)
         start_ns = self._clock.now_ns() + _LEAD_NS
-        self._opened.append(start_ns)
         for member in members:
             member.gate = None
             go = Go(number if number is not None else 0, start_ns + member.hand.ahead_ns)
             with contextlib.suppress(OSError):
                 await member.hand.tell(msgspec.json.encode(go))
+        self._opened.append(start_ns)
 
     async def _stage_to_end(self) -> None:
         """Somebody died: the others finish what they are at; at the next gate they are sent home."""
@@ -268,6 +276,10 @@ class Crew:
     def join(self) -> tuple[Part, ...]:
         """The parts that were written."""
         return tuple(Part(m.place, m.hand.ahead_ns) for m in self._members if m.place.exists())
+
+    def notes(self) -> tuple[str, ...]:
+        """Where the workers were, and how their clocks stood to ours."""
+        return tuple(f"{m.name} {m.hand.note}" for m in self._members if m.hand.note)
 
     def lost(self) -> list[Timeline]:
         """The requests of workers that died: planned for the stage that was open, and not in the worker's part."""
@@ -321,11 +333,9 @@ async def measure_in_workers(
 
 def _join(crew: Crew, order: Order, clock: Clock, out: Path, *, interrupted: bool, own_cpu_ns: int) -> None:
     parts = crew.join()
-    with RunWriter(out, order.header) as writer:
+    header = replace(order.header, notes=(*order.header.notes, *crew.notes()))
+    with RunWriter(out, header) as writer:
         footers = write_joined(writer, parts, crew.lost())
-        for part in parts:
-            if part.ahead_ns:
-                writer.write(Sample(clock.now_ns(), {"worker_clock_ahead_ns": float(part.ahead_ns)}))
         writer.write(
             Footer(
                 max((f.end_ns for f in footers), default=clock.now_ns()),
