@@ -81,7 +81,6 @@ class Load(Struct, frozen=True, omit_defaults=True):
     stagger_s  closed loop: slots start evenly over so long instead of all at once
     think_s    closed loop: a slot waits so long (mean of an exponential; 0 none) before its next request
     warmup     warm-up requests before the first stage; None: until times settle
-    tokenizer  directory or name of the tokenizer that makes text of an exact length, for servers that take no ids
     """
 
     workload: dict[str, object]
@@ -95,7 +94,6 @@ class Load(Struct, frozen=True, omit_defaults=True):
     sampling: Sampling = Sampling()
     tokenizer: str | None = None
     """The model's tokenizer, by its name or folder, where prompts must be text."""
-    tokenizer: str | None = None
     late_limit_ms: float = LATE_LIMIT_MS
     """A request sent later than this after its arrival counts as late; more than 1 % of them invalidate the run."""
 

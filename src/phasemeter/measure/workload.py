@@ -48,8 +48,7 @@ def open_workload(spec: dict[str, object], seed: int = 0) -> Workload:
     try:
         checked = msgspec.convert(keys, type=_SPECS[kind], strict=False)
     except msgspec.ValidationError as error:
-        known = ", ".join(field.name for field in msgspec.structs.fields(_SPECS[kind]))
-        raise InputError(f"{FIELD} {kind}", _said(error), f"the keys of this kind are: {known}") from error
+        raise _refusal(kind, keys, str(error)) from error
     return _OPENERS[kind](checked, seed)
 
 
@@ -68,7 +67,7 @@ def parse_workload(text: str) -> dict[str, object]:
             key = found[1]
             if key in spec:
                 raise InputError(FIELD, text, f"{key} is given twice")
-            spec[key] = found[2].strip()
+            spec[key] = re.sub(r"^\.(?=\d)", "0.", found[2].strip())
         elif key:
             spec[key] = f"{spec[key]},{part.strip()}"
         else:
@@ -112,8 +111,11 @@ def _from_toml(text: str) -> dict[str, object]:
     return spec
 
 
-def _said(error: msgspec.ValidationError) -> str:
-    """The library's sentence with the key in front."""
-    text = str(error)
-    found = re.match(r"(.*) - at `\$\.(\w+)`$", text)
-    return f"{found[2]}: {found[1]}" if found else text
+def _refusal(kind: str, keys: dict[str, object], said: str) -> InputError:
+    """The library's sentence, beside the value that it is about."""
+    known = ", ".join(field.name for field in msgspec.structs.fields(_SPECS[kind]))
+    found = re.match(r"(.*) - at `\$\.(\w+)`$", said)
+    if found is None:
+        shown = ", ".join(f"{key}={value}" for key, value in keys.items()) or "no keys"
+        return InputError(f"{FIELD} {kind}", shown, f"{said}; the keys of this kind are: {known}")
+    return InputError(f"{FIELD} {kind} {found[2]}", keys.get(found[2]), found[1])

@@ -80,7 +80,7 @@ class ShareGpt:
                     question.output_tokens,
                     prompt=question.prompt,
                     ignore_eos=not self._own_end,
-                    tags={**marks, "round": str(again)} if again or number else marks,
+                    tags={**marks, "round": str(again)} if again else marks,
                 )
                 index += 1
             again += 1
