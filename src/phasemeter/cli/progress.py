@@ -35,10 +35,15 @@ def note(text: str) -> None:
 def _told(at: Progress) -> str:
     if at.cell is None:
         return "done"
-    shape = f"{at.cell.input_tokens} in, {at.cell.output_tokens} out"
-    if (at.cell.concurrency or 1) > 1:
-        shape += f", {at.cell.concurrency} at once"
-    return f"warm-up: {shape}" if at.warming else shape
+    shape = [f"{at.cell.input_tokens} in, {at.cell.output_tokens} out"] if at.cell.input_tokens else []
+    if at.cell.rate_per_s is not None:
+        shape.append(f"{at.cell.rate_per_s:g} a second")
+    elif at.cell.concurrency is None:
+        shape.append("a trace")
+    elif at.cell.concurrency > 1:
+        shape.append(f"{at.cell.concurrency} at once")
+    told = ", ".join(shape) or "one at a time"
+    return f"warm-up: {told}" if at.warming else told
 
 
 def _lines(clock: Clock) -> Watcher:
@@ -51,7 +56,8 @@ def _lines(clock: Clock) -> Watcher:
             return
         last_ns = now_ns
         left = f", about {at.left_s:.0f} s left" if at.left_s else ""
-        note(f"measured {at.done} of {at.planned}{left} ({_told(at)})")
+        of = "" if at.planned is None else f" of {at.planned}"
+        note(f"measured {at.done}{of}{left} ({_told(at)})")
 
     return watch
 

@@ -84,6 +84,7 @@ def load_settings(load: Load) -> dict[str, object]:
     first, patience = levels[0], load.patience
     asked: dict[str, object] = {
         "workload": load.workload,
+        "tokenizer": load.tokenizer,
         "driver": _driver(first),
         "rate_per_s": rates or None,
         "arrivals": arrivals_text(load.arrivals) if rates else None,

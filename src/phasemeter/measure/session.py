@@ -48,7 +48,12 @@ class Session:
         await recording.gate(-1)
         to_warm = [cell for cell in warmups(self._grid) if self._slots(cell)]
         if not self._maker.by_ids:
-            await find_text_lengths(self._maker, to_warm, self._visit)
+            lengths = self._maker.lengths
+            await find_text_lengths(
+                [cell.input_tokens for cell in to_warm],
+                self._counted,
+                lambda n_tokens, counted: lengths.learn(lengths.size(n_tokens), counted),
+            )
         await warm_up(self._maker, to_warm, self._grid.warmup, self._visit)
         gc.freeze()
         plan = visits(self._grid)
@@ -65,6 +70,12 @@ class Session:
 
     def _slots(self, cell: Cell) -> int:
         return self._share.part(cell.slots)
+
+    async def _counted(self, n_tokens: int) -> int | None:
+        """How many tokens the server counts in our text of so many."""
+        cell = Cell(input_tokens=n_tokens, output_tokens=1, warmup=True)
+        [timeline] = await self._visit(cell, [self._maker.make(cell, max_tokens=1)])
+        return timeline.usage.prompt_tokens if timeline.usage is not None else None
 
     async def _visit(self, cell: Cell, requests: list[Request]) -> list[Timeline]:
         """Run one cell's requests in a closed loop; what ended is on disk when it returns or raises."""

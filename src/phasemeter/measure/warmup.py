@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -23,19 +23,18 @@ SETTLED_NS = 500_000
 Visit = Callable[[Cell, list[Request]], Awaitable[list[Timeline]]]
 
 
-async def find_text_lengths(maker: RequestMaker, cells: list[Cell], visit: Visit) -> None:
-    """Ask the server how it counts our text until every input length is met, four questions a length at the most. A
-    server without usage leaves one word a token; the check on prompt tokens then says that nobody counted."""
-    for n_tokens in sorted({cell.input_tokens for cell in cells}):
-        cell = Cell(input_tokens=n_tokens, output_tokens=1, warmup=True)
+async def find_text_lengths(
+    lengths: Iterable[int], ask: Callable[[int], Awaitable[int | None]], learn: Callable[[int, int], None]
+) -> None:
+    """Ask the server how it counts our text until every input length is met, four questions a length at the most.
+    `ask(n)` sends a prompt of `n` tokens as we write them and returns how many the server counted. A server without
+    usage leaves one word a token; the check on prompt tokens then says that nobody counted."""
+    for n_tokens in sorted(set(lengths)):
         for _ in range(4):
-            size = maker.lengths.size(n_tokens)
-            request = maker.make(cell, max_tokens=1)
-            [timeline] = await visit(cell, [request])
-            counted = timeline.usage.prompt_tokens if timeline.usage is not None else None
+            counted = await ask(n_tokens)
             if counted is None:
                 return
-            maker.lengths.learn(size, counted)
+            learn(n_tokens, counted)
             if counted == n_tokens:
                 break
 
