@@ -25,6 +25,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "exact; a quantile is told as the bucket that it lies in.",
         "refused": "The server's /metrics was read, but its sums are not shown: {why}.",
         "coarse": "No quantile of {names}: it lies {reach}, and that bucket says too little.",
+        "partly": "Not every quantile of {names}: one lies {reach}, and that bucket says too little.",
         "between": "between {lower:g} and {upper:g} s",
         "above": "above {lower:g} s",
         "flag": "Start the server with finer buckets ({flag}).",
@@ -50,6 +51,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "两次抓取之间它完成了 {finished} 个请求，与我们的数目一致。总和与均值精确；分位数只说出它所在的区间。",
         "refused": "读取了服务器的 /metrics，但不显示其总和：{why}。",
         "coarse": "{names} 的分位数不给出：它位于 {reach}，该区间过宽。",
+        "partly": "{names} 的分位数没有全部给出：其中有位于 {reach} 的，该区间过宽。",
         "between": "{lower:g} 到 {upper:g} 秒之间",
         "above": "{lower:g} 秒以上",
         "flag": "请用更细的区间启动服务器（{flag}）。",
@@ -89,13 +91,14 @@ def _place(bounds: tuple[float, float] | None) -> str:
 
 def _coarse(told: ServerMetrics, words: dict[str, str]) -> list[str]:
     """One sentence for every bucket that was too coarse, and one on how to get finer ones."""
-    by_bucket: dict[tuple[float, float | None], list[str]] = {}
+    by_bucket: dict[tuple[str, tuple[float, float | None]], list[str]] = {}
     for phase in told.phases:
         if phase.coarse_s is not None:
-            by_bucket.setdefault(phase.coarse_s, []).append(words[phase.name])
+            key = "partly" if phase.p50_ms or phase.p90_ms or phase.p99_ms else "coarse"
+            by_bucket.setdefault((key, phase.coarse_s), []).append(words[phase.name])
     found = [
-        words["coarse"].format(names=words["join"].join(names), reach=_reach(bounds, words))
-        for bounds, names in by_bucket.items()
+        words[key].format(names=words["join"].join(names), reach=_reach(bounds, words))
+        for (key, bounds), names in by_bucket.items()
     ]
     if found:
         found.append(words["flag"].format(flag=BUCKETS_FLAG) if told.takes_buckets else words["plugin"])

@@ -43,11 +43,17 @@ def test_quantiles_are_shown_as_their_buckets():
     assert "prefill 10 400 300–500 300–500 300–500" in text
 
 
-def slow(n):
+def test_a_quantile_that_is_missing_beside_others_is_said():
+    text, _ = shown(framed(*sequence(10), histograms=slow(13, upto=11)))
+    assert "prefill 10 400 300–500 — —" in text
+    assert "Not every quantile of prefill: one lies above 0.5 s" in text
+
+
+def slow(n, upto=None):
     from phasemeter.record.scrape import Histogram
 
     return {
-        "prefill": Histogram((n - 3) * 0.4 + 3 * 0.04, n, ((0.3, 3), (0.5, n))),
+        "prefill": Histogram((n - 3) * 0.4 + 3 * 0.04, n, ((0.3, 3), (0.5, upto or n))),
         "e2e": Histogram(n * 0.1, n, ()),
     }
 
