@@ -86,20 +86,19 @@ def check_other(base: Sequence[Run], new: Sequence[Run]) -> None:
         raise InputError("BASE and NEW", ", ".join(sorted(both)), "the same run stands on both sides")
 
 
-def _fields(header: Header) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _fields(header: Header) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
     for name, value in identity(header).items():
-        if value is not None:
-            _flatten(name.replace(" ", "_"), value, found)
+        _flatten(name.replace(" ", "_"), value, found)
     return found
 
 
-def _flatten(name: str, value: object, into: dict[str, str]) -> None:
+def _flatten(name: str, value: object, into: dict[str, str | None]) -> None:
     if isinstance(value, dict) and name.split(".")[0] == "settings":
         for key, inner in cast("dict[str, object]", value).items():
             _flatten(f"{name}.{key}", inner, into)
     else:
-        into[name] = str(cast("object", value))
+        into[name] = None if value is None else str(cast("object", value))
 
 
 def _covers(name: str, field: str) -> bool:
