@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from phasemeter.cli.flags import json_flag, lang_flag
+from phasemeter.cli.slo_flag import slo_flag, slo_of
 from phasemeter.record.file import read_run
 from phasemeter.record.run import Run, merge
+
+if TYPE_CHECKING:
+    from phasemeter.explain.slo import Slo
 
 
 @click.command("explain")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
 @click.option("--hardware", metavar="NAME", help="Compute floors for this hardware instead of the run's own.")
 @click.option("--model-shape", metavar="NAME|config.json", help="Compute floors for this model shape.")
+@slo_flag
 @click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
 @json_flag
 @lang_flag
@@ -24,6 +30,7 @@ def command(
     runs: tuple[Path, ...],
     hardware: str | None,
     model_shape: str | None,
+    slo: str | None,
     strict: bool,
     as_json: bool,
     lang: str,
@@ -35,19 +42,26 @@ def command(
     Example:
       phasemeter explain runs/20261130T101500-local-ernie-4.5-0.3b/run.jsonl
     """
+    asked = slo_of(slo)
     run = merge([read_run(path) for path in runs])
-    invalid = show(run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape)
+    invalid = show(run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape, slo=asked)
     return 1 if strict and invalid else 0
 
 
 def show(
-    run: Run | Path, *, as_json: bool, lang: str, hardware: str | None = None, model_shape: str | None = None
+    run: Run | Path,
+    *,
+    as_json: bool,
+    lang: str,
+    hardware: str | None = None,
+    model_shape: str | None = None,
+    slo: Slo | None = None,
 ) -> bool:
     """Print the explanation on stdout; True when the run's verdict is invalid."""
     from phasemeter.explain.summary import summarise, summary_json
 
     whole = run if isinstance(run, Run) else read_run(run)
-    summary = summarise(whole, hardware=hardware, model_shape=model_shape)
+    summary = summarise(whole, hardware=hardware, model_shape=model_shape, slo=slo)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(summary_json(summary)), indent=2).decode())
     else:

@@ -8,7 +8,7 @@ that draws whole batches within every level. Where all levels keep the limit, or
 Knee. The asymptotes of operational analysis (Denning and Buzen 1978): completions follow a line at low load and stop
 at a plateau. The line is the load itself in an open loop, and N / R1 in a closed one (R1 from the lowest level); the
 plateau is the best rate of completions of any level. The knee is where they cross. It is told only where the server was
-pushed beyond it: the highest level completes less than `SATURATED` of what the line promises.
+pushed beyond it: a level's queue grows, or the highest level completes less than `SATURATED` of what the line promises.
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def _knee(axis: Axis, loads: tuple[float, ...], levels: Sequence[LevelLoad]) -> 
     slope = 1.0 if axis == "rate_per_s" else seen[0][1].value / seen[0][0]
     plateau = max((rate for _, rate in seen), key=lambda rate: rate.value)
     top, reached = seen[-1]
-    if reached.value >= SATURATED * slope * top:
+    grows = any(level.steady is not None and level.steady.state is State.GROWING for level in levels)
+    if not grows and reached.value >= SATURATED * slope * top:
         return Knee(None, None, None, plateau, saturated=False)
     low = None if plateau.lo is None else plateau.lo / slope
     high = None if plateau.hi is None else plateau.hi / slope

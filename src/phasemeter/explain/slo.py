@@ -244,10 +244,11 @@ def _goodput(tables: Sequence[StageTable], inside: Sequence[Member], slo: Slo) -
         n = int(own.max()) + 1 if own.size else 1
         width_s = max(1.0, table.last_ns - first) / 1e9 / n
         rates.append(np.bincount(own, weights=hits.astype(np.float64), minlength=n) / width_s)
+    per_s = mean_of_batches(np.concatenate(rates))
+    if per_s.lo is not None:
+        per_s = Estimate(per_s.value, max(0.0, per_s.lo), per_s.hi)
     met = None if slo.good_share is None else _answer(share, slo.good_share)
-    return Goodput(
-        int(flat.sum()), flat.size, share, mean_of_batches(np.concatenate(rates)), slo.good_share, met
-    )
+    return Goodput(int(flat.sum()), flat.size, share, per_s, slo.good_share, met)
 
 
 def _good(table: StageTable, member: Member, slo: Slo) -> Bools:

@@ -56,13 +56,14 @@ def _top(run: RunView, index: int, view: View) -> str:
         "tpot_chart",
         "itl_chart",
     ]
-    keys += ["timeline", "inside", "beside", "cold", "article", "numbers", "glossary"]
+    keys += ["timeline", "under_load", "inside", "beside", "cold", "article", "numbers", "glossary"]
     links = {
         key: f"#{_anchor(key)}-{index}" if key != "glossary" else "#glossary"
         for key in keys
         if (key != "cold" or run.cold)
         and (key != "article" or run.article)
         and (key != "inside" or run.inside)
+        and (key != "under_load" or run.load)
         and (key != "beside" or run.beside)
     }
     toc = "".join(f'<a href="{link}">{label(lang, key)}</a>' for key, link in links.items())
@@ -100,6 +101,10 @@ def _run(run: RunView, index: int, lang: str) -> Iterator[str]:
         yield from _length_sections(run, index, lang)
         yield _section("gaps", index, lang, _gaps(run, index, lang), title="itl_chart")
         yield _section("timeline", index, lang, _timeline(run, index, lang))
+    if run.load is not None:
+        charts = "".join(_chart(f"load{i}", index, run.load.alt) for i in range(len(run.load.charts)))
+        body = sentences(run.load.sentences) + charts + "".join(text_table(t) for t in run.load.tables)
+        yield _section("under_load", index, lang, body)
     if run.inside is not None:
         yield _section("inside", index, lang, inside_html(run.inside))
     if run.beside is not None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from phasemeter.explain.shape_key import Asked
 from phasemeter.report.beside import BesideView
 from phasemeter.report.inside import InsideView
+from phasemeter.report.load_parts import LoadView
 
 
 class Mark(StrEnum):
@@ -245,6 +246,7 @@ class RunView(Struct, frozen=True):
     ceilings_measured: bool
     inside: InsideView | None = None
     beside: BesideView | None = None
+    load: LoadView | None = None
 
 
 class View(Struct, frozen=True):

@@ -85,6 +85,12 @@ def _blocks(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
     if run.growth:
         yield _heading(word(lang, "growth"))
         yield _growth(run.growth, width, lang)
+    if run.load is not None:
+        yield _heading(word(lang, "under_load"))
+        yield from (_prose(sentence, width) for sentence in run.load.sentences)
+        for table in run.load.tables:
+            yield _indented(Text(table.title, style="dim"))
+            yield _told(table)
     if run.inside is not None:
         yield _heading(word(lang, "inside"))
         yield from _inside(run.inside, width)

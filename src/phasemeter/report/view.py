@@ -13,6 +13,7 @@ from phasemeter.record.run import Run, differences
 from phasemeter.report.article import article_of
 from phasemeter.report.beside_view import beside_of
 from phasemeter.report.facts import counts_of, device_of, engine_of, facts_of, settings_of
+from phasemeter.report.load_view import load_of
 from phasemeter.report.numbers import lines_of
 from phasemeter.report.parts import CheckLine, RunView, ShapeView, View
 from phasemeter.report.prose import closing_of, cold_of, growth_of
@@ -74,6 +75,7 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
         ceilings_measured=any(ceiling.source == "measured" for ceiling in summary.ceilings),
         inside=inside_of(summary, lang),
         beside=beside_of(run, lang),
+        load=load_of(summary.under_load, lang),
     )
 
 
