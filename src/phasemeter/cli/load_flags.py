@@ -83,12 +83,17 @@ def load_flags(function: F) -> F:
                 "--connect-timeout-s",
                 type=seconds,
                 metavar="S",
-                help="... without a connection. [default: 10]",
+                help="Give it up after S seconds without a connection. [default: 10]",
             ),
             click.option(
-                "--first-token-timeout-s", type=seconds, metavar="S", help="... from sent to first token."
+                "--first-token-timeout-s",
+                type=seconds,
+                metavar="S",
+                help="... from sending it to its first token.",
             ),
-            click.option("--gap-timeout-s", type=seconds, metavar="S", help="... between two tokens."),
+            click.option(
+                "--gap-timeout-s", type=seconds, metavar="S", help="... from one token to the next."
+            ),
             click.option(
                 "--cancel-ratio",
                 type=FiniteRange(0, 1),
@@ -99,7 +104,7 @@ def load_flags(function: F) -> F:
                 "--cancel-after-tokens",
                 type=click.IntRange(1, 10_000_000),
                 metavar="N",
-                help="... after so many generated tokens. [default: 8]",
+                help="Give those up after so many generated tokens. [default: 8]",
             ),
             click.option(
                 "--late-limit-ms",
@@ -123,6 +128,7 @@ def given() -> frozenset[str]:
 def load_of(options: dict[str, object], grid: Grid, given: Collection[str]) -> Load | None:
     """The load that the options ask for, checked; None where they ask for a grid. `given` names the options that stood
     on the command line. Raises InputError."""
+    _check_engine(text_of(options, "engine") or "local", given)
     if not any(name in given for name in MAKES_A_LOAD):
         return None
     _contradictions(given)
@@ -140,6 +146,18 @@ def load_of(options: dict[str, object], grid: Grid, given: Collection[str]) -> L
         tokenizer=text_of(options, "tokenizer"),
         late_limit_ms=number_of(options, "late_limit_ms") or LATE_LIMIT_MS,
     )
+
+
+def _check_engine(kind: str, given: Collection[str]) -> None:
+    for name in ("connect_timeout_s", "first_token_timeout_s", "gap_timeout_s"):
+        if name in given and kind not in {"openai", "vllm"}:
+            raise InputError(
+                _flag(name), "given", f"is of a server over HTTP (openai, vllm), not of {kind}; leave it out"
+            )
+    if "cancel_ratio" in given and kind == "vllm-local":
+        raise InputError(
+            "--cancel-ratio", "given", "vllm-local gives up no request; use --engine vllm, or leave it out"
+        )
 
 
 _NOT_TOGETHER = (

@@ -8,14 +8,17 @@ import click
 import msgspec
 
 from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag, scrape_every
+from phasemeter.cli.load_flags import given, load_flags, load_of
 from phasemeter.cli.measuring import Job, now, perform, run_name
 from phasemeter.cli.progress import note
+from phasemeter.cli.sections import SectionedCommand
 from phasemeter.record.file import read_run
 
 
-@click.command("measure")
+@click.command("measure", cls=SectionedCommand)
 @engine_flags
 @grid_flags
+@load_flags
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -31,14 +34,17 @@ from phasemeter.record.file import read_run
 def command(
     out: Path | None, keep_text: bool, no_ceilings: bool, strict: bool, as_json: bool, **options: object
 ) -> int:
-    """Measure a grid of lengths and concurrency into a run file.
+    """Measure a grid of lengths and concurrency, or a load, into a run file.
 
     \b
-    Example:
+    Examples:
       phasemeter measure --engine openai --url http://127.0.0.1:8000 --input-tokens 64,512 \\
           --output-tokens 64 --concurrency 1,8 --repeats 5 --out run.jsonl
+      phasemeter measure --engine openai --url http://127.0.0.1:8000 --rate 2,4,8 --duration 60 \\
+          --input-tokens 128 --output-tokens 64 --out load.jsonl
     """
     spec, grid, started = engine_spec(options), grid_of(options), now()
+    load = load_of(options, grid, given())
     job = Job(
         spec=spec,
         grid=grid,
@@ -49,6 +55,7 @@ def command(
         model_shape=_optional(options["model_shape"]),
         keep_text=keep_text,
         ceilings=not no_ceilings,
+        load=load,
     )
     return finish(job, as_json=as_json, strict=strict)
 

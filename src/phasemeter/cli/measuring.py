@@ -19,6 +19,8 @@ from phasemeter.cli.progress import note, progress
 from phasemeter.engines import open_engine
 from phasemeter.engines.spec import EngineSpec
 from phasemeter.launch.child import StartError
+from phasemeter.measure.load import Load
+from phasemeter.measure.load_session import measure_load, planned_requests_of
 from phasemeter.measure.plan import Grid, check_grid, planned_requests
 from phasemeter.measure.session import Beside, measure
 from phasemeter.measure.telemetry import Probe
@@ -44,6 +46,8 @@ class Job(Struct, frozen=True):
     keep_text: bool = False
     ceilings: bool = True
     scrape_s: float = 1.0
+    load: Load | None = None
+    """Measured instead of the grid."""
 
 
 def run_name(spec: EngineSpec, started: Anchor) -> str:
@@ -83,7 +87,8 @@ async def _perform(job: Job) -> None:
             if isinstance(engine, Talkative):
                 engine.tell_with(note)
         await _start(engine)
-        check_grid(job.grid, engine.info.max_context_tokens)
+        if job.load is None:
+            check_grid(job.grid, engine.info.max_context_tokens)
         header = await _header(job, engine, clock)
         with progress(clock, quiet=job.quiet) as watch:
             beside = Beside(
@@ -93,7 +98,10 @@ async def _perform(job: Job) -> None:
                 scrape_s=job.scrape_s,
                 ceilings=None if header.ceilings is None else partial(_measured_ceilings, engine.info, clock),
             )
-            await measure(engine, job.grid, clock, job.out, header, beside)
+            if job.load is None:
+                await measure(engine, job.grid, clock, job.out, header, beside)
+            else:
+                await measure_load(engine, job.load, clock, job.out, header, beside)
     finally:
         await engine.close()
 
@@ -131,7 +139,7 @@ async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
     asked = Asked(
         started=job.started,
         settings=settings_of(job),
-        planned=planned_requests(job.grid),
+        planned=planned_requests(job.grid) if job.load is None else planned_requests_of(job.load),
         shape=shape,
         hardware=_hardware_name(job, info, machine.cpu),
         ceilings=ceilings,
@@ -142,8 +150,10 @@ async def _header(job: Job, engine: Engine, clock: MonotonicClock) -> Header:
 
 def settings_of(job: Job) -> dict[str, object]:
     """The header's settings: all that was asked for and that a merge must agree on."""
-    from phasemeter.measure.header import grid_settings
+    from phasemeter.measure.header import grid_settings, load_settings
 
+    if job.load is not None:
+        return load_settings(job.load) | {"scrape_s": job.scrape_s}
     settings = grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
     return settings | {"scrape_s": job.scrape_s}
 
