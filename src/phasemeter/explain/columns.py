@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from typing import TYPE_CHECKING
+from itertools import chain, pairwise, repeat
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -45,7 +45,16 @@ _TOLD = (
         "prompt_sent",
         "in_flight",
     ),
-    *("cell", "outcome", "counts_told", "report_told", "usage_prompt", "usage_completion", "usage_cached"),
+    *(
+        "cell",
+        "outcome",
+        "given_up",
+        "counts_told",
+        "report_told",
+        "usage_prompt",
+        "usage_completion",
+        "usage_cached",
+    ),
     *("queue", "prefill", "engine_decode", "engine_e2e", "engine_before", "engine_after"),
     *("engine_cached", "engine_tokens"),
 )
@@ -53,7 +62,7 @@ _FROM_PIECES = ("first_token", "last_token", "first_answer", "pieces", "counted"
 FIELDS = (*_TOLD, *_FROM_PIECES)
 """The columns. Stamps are ns on the run's clock; `first_token` and `last_token` of the generated pieces, `first_answer`
 of the first that is no reasoning; `pieces` counts the generated ones, `counted` their tokens; `cell` is a place in
-`Columns.cells`. `counts_told`, `report_told`, `thought` (any reasoning) and `disordered` (see
+`Columns.cells`. `given_up`, `counts_told`, `report_told`, `thought` (any reasoning) and `disordered` (see
 `timeline.broken_invariants`) are 0 or 1."""
 
 _CHUNK_REQUESTS, _CHUNK_PIECES = 8192, 500_000
@@ -153,8 +162,14 @@ def _told(t: Timeline, cells: dict[Cell, int]) -> tuple[int, ...]:
     row = (
         *(t.arrived_ns, t.started_ns, t.end_ns, t.connected_ns, t.sent_ns, t.first_byte_ns),
         *(t.max_tokens, t.prompt_tokens_sent, t.in_flight),
-        *(cells.setdefault(t.cell, len(cells)), _PLACE[t.outcome], t.counts is not None),
-        *(t.report is not None, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        *(cells.setdefault(t.cell, len(cells)), _PLACE[t.outcome], t.given_up),
+        *(
+            t.counts is not None,
+            t.report is not None,
+            usage.prompt_tokens,
+            usage.completion_tokens,
+            usage.cached_tokens,
+        ),
         *(report.queue_ns, report.prefill_ns, report.decode_ns, report.e2e_ns),
         *(report.before_ns, report.after_ns, report.cached_tokens, report.n_tokens),
     )
@@ -264,3 +279,24 @@ def _among(letters: NDArray[np.uint8], wanted: Iterable[str]) -> Bools:
     chosen = np.zeros(256, dtype=np.bool_)
     chosen[[ord(letter) for letter in wanted]] = True
     return chosen[letters]
+
+
+def by_size(flat: NDArray[Any], sizes: Ints, most: int = 1_000_000) -> Iterator[tuple[Ints, NDArray[Any]]]:
+    """Groups of equal size together, of groups that stand one behind the other in `flat`: (their places, a matrix with
+    a row for each), no larger than `most` numbers unless one row is."""
+    import numpy as np
+
+    starts = np.cumsum(sizes) - sizes
+    order = np.argsort(sizes, kind="stable")
+    bounds = [*np.flatnonzero(np.diff(sizes[order], prepend=-1)).tolist(), order.size]
+    for begin, end in pairwise(bounds):
+        size = int(sizes[order[begin]])
+        step = max(1, most // max(size, 1))
+        for at in range(begin, end, step):
+            members = order[at : min(at + step, end)]
+            yield members, flat[starts[members, None] + np.arange(size)]
+
+
+def total(column: Ints) -> int:
+    """Exact sum, however large; absent counts nothing."""
+    return sum(n for n in cast("list[int]", column.tolist()) if n != ABSENT)

@@ -7,19 +7,24 @@ meet.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
+from phasemeter.explain.columns import ABSENT, total
 from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings, clocks, readings_of
 from phasemeter.explain.shape_key import Asked, asked_of
 from phasemeter.explain.stages import stretches
 from phasemeter.record.run import Run
-from phasemeter.record.timeline import Timeline
 
 if TYPE_CHECKING:
+    from phasemeter.explain.columns import Ints
     from phasemeter.explain.stats import Floats
+
+_AT_ONCE = 1_000_000
 
 
 class Level(Struct, frozen=True):
@@ -66,17 +71,26 @@ _Windows = list[tuple[int, int]]
 
 def origins(run: Run) -> dict[str, str]:
     """Which clock each request id belongs to: "" in a run of its own, the run's id in a merged one."""
-    ids = [timeline.id for timeline in run.requests]
-    merged = bool(ids) and ids[0].startswith(f"{run.header.run_id}/")
-    return {name: name.split("/", 1)[0] if merged else "" for name in ids}
+    return origins_by_id([timeline.id for timeline in run.requests], run.header.run_id)
+
+
+def origins_by_id(ids: Sequence[str], run_id: str) -> dict[str, str]:
+    """The same from the ids of a run's requests, in order."""
+    if not ids or not ids[0].startswith(f"{run_id}/"):
+        return dict.fromkeys(ids, "")
+    return {name: name.split("/", 1)[0] for name in ids}
 
 
 def concurrency(readings: Sequence[Reading], origin: dict[str, str]) -> Concurrency:
     """Requests in flight at every level asked, failed ones included while they lasted."""
-    by_level: defaultdict[Asked, list[Timeline]] = defaultdict(list)
-    for reading in readings:
-        by_level[asked_of(reading.timeline.cell)].append(reading.timeline)
-    levels = tuple(_level(a, by_level[a], origin) for a in sorted(by_level, key=lambda asked: asked.order))
+    columns = readings_of(readings)
+    by_level = {asked_of(cell): None for cell, _ in columns.cells()}
+    levels = tuple(
+        _level(
+            asked, columns.take(columns.told_of(lambda cell, asked=asked: asked_of(cell) == asked)), origin
+        )
+        for asked in sorted(by_level, key=lambda asked: asked.order)
+    )
     if not levels:
         return Concurrency()
     top = levels[-1]
@@ -87,63 +101,90 @@ def throughput(ok: Sequence[Reading], measured: Sequence[Reading], origin: dict[
     """Rates of the successful requests over the windows of all measured ones."""
     import numpy as np
 
-    windows = _windows(measured, origin)
+    columns = readings_of(ok)
+    windows = _windows(readings_of(measured), origin)
     busy_ns = sum(end - start for found in windows.values() for start, end in found)
-    if not ok or busy_ns <= 0:
+    if not columns or busy_ns <= 0:
         return Throughput()
     peaks: list[float] = []
+    names, clock = clocks(columns, origin)
     for name, found in windows.items():
-        mine = [reading for reading in ok if origin[reading.timeline.id] == name]
-        if not mine:
-            continue
-        stamps, counts = _tokens(mine)
-        zero_ns = mine[0].timeline.started_ns
-        peaks += [_peak(stamps, counts, a - zero_ns, b - zero_ns) for a, b in found if b > a]
+        wide = [(a, b) for a, b in found if b > a]
+        if name in names and wide:
+            peaks += _peaks(columns.take(clock == names.index(name)), wide)
     return Throughput(
-        output_tokens_per_s=sum(reading.tokens for reading in ok) * 1e9 / busy_ns,
-        requests_per_s=len(ok) * 1e9 / busy_ns,
+        output_tokens_per_s=total(columns.tokens()) * 1e9 / busy_ns,
+        requests_per_s=len(columns) * 1e9 / busy_ns,
         peak_output_tokens_per_s=float(np.max(peaks)) if peaks else None,
         window_s=busy_ns / 1e9,
     )
 
 
-def _tokens(readings: Sequence[Reading]) -> tuple[Floats, Floats]:
-    """(stamps relative to the first reading's start, tokens) of every generated piece."""
+def _tokens(readings: Readings) -> Iterator[tuple[Floats, Floats]]:
+    """(stamps relative to the first request's start, tokens) of every generated piece, some thousand requests at a
+    time."""
     import numpy as np
 
-    stamps: list[Floats] = [np.empty(0)]
-    counts: list[Floats] = [np.empty(0)]
-    for reading in readings:
-        if reading.first_token_ns is None:
-            continue
-        since_ns = reading.first_token_ns - readings[0].timeline.started_ns
-        stamps.append(since_ns + np.cumsum((0, *reading.gaps_ns), dtype=np.float64))
-        later = reading.gap_tokens if reading.gap_tokens is not None else (1,) * len(reading.gaps_ns)
-        counts.append(np.asarray((reading.counted - sum(later), *later), dtype=np.float64))
-    return np.concatenate(stamps), np.concatenate(counts)
+    zero_ns = int(readings.told("started")[0])
+    sizes = readings.gap_sizes()
+    bounds = np.searchsorted(np.cumsum(sizes + 1), np.arange(0, int(sizes.sum()) + sizes.size, _AT_ONCE))
+    bounds = np.unique(np.append(bounds, sizes.size))
+    for begin, end in pairwise(cast("list[int]", bounds.tolist())):
+        part = readings[begin:end]
+        part = part.take(part.told("pieces") > 0)
+        n = part.told("pieces")
+        firsts = np.cumsum(n) - n
+        gaps, later = part.gaps(), part.gap_tokens()
+        steps, tokens = np.zeros(int(n.sum())), np.ones(int(n.sum()))
+        follows = np.ones(steps.size, dtype=np.bool_)
+        follows[firsts] = False
+        steps[follows] = gaps
+        if later is not None:
+            tokens[follows] = later
+        so_far = np.concatenate(([0.0], np.cumsum(tokens * follows)))
+        tokens[firsts] = part.told("counted") - (so_far[firsts + n] - so_far[firsts])
+        since = np.cumsum(steps)
+        yield np.repeat(part.told("first_token") - zero_ns - since[firsts], n) + since, tokens
 
 
-def _peak(stamps: Floats, counts: Floats, start_ns: int, end_ns: int) -> float:
+def _peaks(readings: Readings, windows: _Windows) -> list[float]:
+    """Tokens a second in the best part of each window; windows are disjoint and in order."""
     import numpy as np
 
-    inside = (stamps >= start_ns) & (stamps <= end_ns)
-    if not inside.any():
-        return 0.0
-    parts = max(1, (end_ns - start_ns) // 1_000_000_000)
-    width_ns = (end_ns - start_ns) / parts
-    # only the parts that hold tokens are counted: one bad stamp can make a window of years
-    part = np.minimum((stamps[inside] - start_ns) // width_ns, parts - 1)
-    _, owner = np.unique(part, return_inverse=True)
-    return float(np.bincount(owner, weights=counts[inside]).max()) * 1e9 / width_ns
+    zero_ns = int(readings.told("started")[0])
+    starts = np.array([a - zero_ns for a, _ in windows], dtype=np.float64)
+    ends = np.array([b - zero_ns for _, b in windows], dtype=np.float64)
+    parts = [max(1, (b - a) // 1_000_000_000) for a, b in windows]
+    widths = np.array([(b - a) / n for (a, b), n in zip(windows, parts, strict=True)])
+    lasts = np.array(parts, dtype=np.int64) - 1
+    firsts = np.cumsum(lasts + 1) - lasts - 1
+    sums: defaultdict[int, float] = defaultdict(float)
+    for stamps, counts in _tokens(readings):
+        window = np.searchsorted(starts, stamps, side="right") - 1
+        inside = (window >= 0) & (stamps <= ends[window])
+        window, stamps = window[inside], stamps[inside]
+        part = np.minimum((stamps - starts[window]) // widths[window], lasts[window]).astype(np.int64)
+        # only the parts that hold tokens are counted: one bad stamp can make a window of years
+        places, owner = np.unique(firsts[window] + part, return_inverse=True)
+        added = np.bincount(owner, weights=counts[inside])
+        for place, n in zip(cast("list[int]", places.tolist()), added.tolist(), strict=True):
+            sums[place] += n
+    best = [0.0] * len(windows)
+    for place, n in sums.items():
+        window = int(np.searchsorted(firsts, place, side="right")) - 1
+        best[window] = max(best[window], n * 1e9 / float(widths[window]))
+    return best
 
 
-def _windows(readings: Sequence[Reading], origin: dict[str, str]) -> dict[str, _Windows]:
+def _windows(readings: Readings, origin: dict[str, str]) -> dict[str, _Windows]:
     """One window for each stage or visit, by clock."""
-    timelines = [reading.timeline for reading in readings]
+    import numpy as np
+
+    started, ended = readings.told("started"), readings.told("end")
     by_origin: defaultdict[str, _Windows] = defaultdict(list)
-    for stretch in stretches(timelines, origin):
-        end_ns = max(timelines[i].end_ns for i in stretch.members)
-        by_origin[stretch.origin].append((timelines[stretch.members[0]].started_ns, end_ns))
+    for stretch in stretches(readings, origin):
+        members = np.array(stretch.members, dtype=np.int64)
+        by_origin[stretch.origin].append((int(started[members[0]]), int(ended[members].max())))
     return {name: _joined(windows) for name, windows in by_origin.items()}
 
 
@@ -157,45 +198,48 @@ def _joined(windows: _Windows) -> _Windows:
     return found
 
 
-def _level(asked: Asked, timelines: list[Timeline], origin: dict[str, str]) -> Level:
-    by_origin: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-    for t in timelines:
-        start = t.sent_ns if t.sent_ns is not None else t.started_ns
-        by_origin[origin[t.id]].append((start, max(start, t.end_ns)))
+def _level(asked: Asked, readings: Readings, origin: dict[str, str]) -> Level:
+    import numpy as np
+
+    sent, started = readings.told("sent"), readings.told("started")
+    starts = np.where(sent == ABSENT, started, sent)
+    ends = np.maximum(starts, readings.told("end"))
     seen_max, busy_ns, area_ns = 0, 0, 0
-    for intervals in by_origin.values():
-        most, busy, area = _in_flight(intervals)
+    names, clock = clocks(readings, origin)
+    for number in range(len(names)):
+        most, busy, area = _in_flight(starts[clock == number], ends[clock == number])
         seen_max, busy_ns, area_ns = max(seen_max, most), busy_ns + busy, area_ns + area
-    stages = () if asked.concurrency is not None else stretches(timelines, origin)
-    members = [[timelines[i] for i in stage.members] for stage in stages]
+    stages = () if asked.concurrency is not None else stretches(readings, origin)
+    members = [np.array(stage.members, dtype=np.int64) for stage in stages]
+    arrived = readings.told("arrived")
     return Level(
         asked=asked.concurrency,
-        requests=len(timelines),
+        requests=len(readings),
         seen_max=seen_max,
         seen_mean=area_ns / busy_ns if busy_ns > 0 else float(seen_max),
         rate_per_s=asked.rate_per_s,
         busy_s=busy_ns / 1e9,
-        arrived_per_s=_rate_per_s([[t.arrived_ns for t in stage] for stage in members]),
-        sent_per_s=_rate_per_s([[t.started_ns for t in stage] for stage in members]),
+        arrived_per_s=_rate_per_s([arrived[places] for places in members]),
+        sent_per_s=_rate_per_s([started[places] for places in members]),
     )
 
 
-def _rate_per_s(stages: list[list[int]]) -> float | None:
+def _rate_per_s(stages: list[Ints]) -> float | None:
     """n points bound n - 1 gaps; the time between stages is in none."""
-    gaps = sum(len(stamps) - 1 for stamps in stages)
-    span_ns = sum(max(stamps) - min(stamps) for stamps in stages)
+    gaps = sum(stamps.size - 1 for stamps in stages)
+    span_ns = sum(int(stamps.max()) - int(stamps.min()) for stamps in stages)
     return gaps * 1e9 / span_ns if span_ns > 0 else None
 
 
-def _in_flight(intervals: list[tuple[int, int]]) -> tuple[int, int, int]:
+def _in_flight(starts: Ints, ends: Ints) -> tuple[int, int, int]:
     """(most at once, ns with at least one, request-ns). An end at the very moment of a start comes first, so
     that a slot handed on does not count twice."""
-    edges = sorted([(start, 1) for start, _ in intervals] + [(end, -1) for _, end in intervals])
-    most, now, busy, last = 0, 0, 0, edges[0][0]
-    for t_ns, step in edges:
-        if now > 0:
-            busy += t_ns - last
-        last = t_ns
-        now += step
-        most = max(most, now)
-    return max(most, 1), busy, sum(end - start for start, end in intervals)
+    import numpy as np
+
+    edges = np.concatenate((ends, starts))
+    order = np.argsort(
+        edges, kind="stable"
+    )  # ends stand before starts, and so they stay where they are equal
+    now = np.cumsum(np.where(order < ends.size, -1, 1))
+    lasted = np.diff(edges[order])
+    return max(int(now.max()), 1), total(lasted[now[:-1] > 0]), total(ends - starts)

@@ -7,7 +7,6 @@ columns, where absent is `ABSENT`. Both say the same: `phases.read` is the defin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, cast, overload
 
 from msgspec import Struct
@@ -19,9 +18,6 @@ from phasemeter.record.request import Cell
 from phasemeter.record.timeline import Timeline
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from phasemeter.explain.columns import Bools, Ints
     from phasemeter.explain.stats import Floats
 
@@ -114,6 +110,10 @@ class Readings(Sequence[Reading]):
         numbers = np.array([what(cell) for cell in self.columns.cells], dtype=np.int64)
         return numbers[self.told("cell")]
 
+    def told_of(self, cell: Callable[[Cell], bool]) -> Bools:
+        """Which of them have such a cell."""
+        return self.by_cell(cell) == 1
+
     def cells(self) -> list[tuple[Cell, int]]:
         """The cells that are there, in order of their first request, each with how many requests it has."""
         import numpy as np
@@ -171,23 +171,13 @@ def milliseconds(ns: Ints) -> tuple[Floats, Bools]:
     return ns[found] / 1e6, found
 
 
-def by_size(
-    readings: Readings, flat: NDArray[np.int64], most: int = 1_000_000
-) -> Iterator[tuple[Ints, Ints]]:
-    """Requests with equally many gaps together: (their places in `readings`, a matrix of one row each), no larger than
-    `most` numbers. `flat` is what `gaps` or `gap_tokens` gave."""
+def clocks(readings: Readings, origin: dict[str, str]) -> tuple[list[str], Ints]:
+    """(the clocks' names in order of their first request, the number of each request's clock in it)."""
     import numpy as np
 
-    sizes = readings.gap_sizes()
-    starts = np.cumsum(sizes) - sizes
-    order = np.argsort(sizes, kind="stable")
-    bounds = [*np.flatnonzero(np.diff(sizes[order], prepend=-1)).tolist(), order.size]
-    for begin, end in pairwise(bounds):
-        size = int(sizes[order[begin]])
-        step = max(1, most // max(size, 1))
-        for at in range(begin, end, step):
-            members = order[at : min(at + step, end)]
-            yield members, flat[starts[members, None] + np.arange(size)]
+    names: dict[str, int] = {}
+    numbers = [names.setdefault(origin[name], len(names)) for name in readings.ids()]
+    return list(names), np.array(numbers, dtype=np.int64)
 
 
 class _Sent(Struct, frozen=True, eq=False):

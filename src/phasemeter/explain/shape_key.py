@@ -74,7 +74,10 @@ def asked_of(cell: Cell) -> Asked:
 
 def shape_key(timeline: Timeline) -> ShapeKey:
     """The one shape that a request asked for, whatever bucket it falls into."""
-    cell = timeline.cell
+    return _cell_key(timeline.cell)
+
+
+def _cell_key(cell: Cell) -> ShapeKey:
     return ShapeKey(cell.input_tokens, cell.output_tokens, cell.concurrency, cell.rate_per_s)
 
 
@@ -85,10 +88,15 @@ Grouping = Callable[[Timeline], ShapeKey]
 def grouping(timelines: Iterable[Timeline]) -> Grouping:
     """How requests are grouped in a run whose measured requests are `timelines`. Others (warm-up) are put where their
     lengths belong, or stand as a shape of their own."""
+    key_of = cell_grouping(Counter(timeline.cell for timeline in timelines).items())
+    return lambda timeline: key_of(timeline.cell)
+
+
+def cell_grouping(cells: Iterable[tuple[Cell, int]]) -> Callable[[Cell], ShapeKey]:
+    """The same by cells, each with how many of the measured requests it has: what a key depends on."""
     counts: defaultdict[Asked, Counter[_Lengths]] = defaultdict(Counter)
-    for timeline in timelines:
-        cell = timeline.cell
-        counts[asked_of(cell)][cell.input_tokens, cell.output_tokens] += 1
+    for cell, n in cells:
+        counts[asked_of(cell)][cell.input_tokens, cell.output_tokens] += n
     buckets = {
         (asked, lengths): key
         for asked, found in counts.items()
@@ -96,12 +104,11 @@ def grouping(timelines: Iterable[Timeline]) -> Grouping:
         for lengths, key in _buckets(asked, found).items()
     }
     if not buckets:
-        return shape_key
+        return _cell_key
 
-    def key_of(timeline: Timeline) -> ShapeKey:
-        cell = timeline.cell
+    def key_of(cell: Cell) -> ShapeKey:
         found = buckets.get((asked_of(cell), (cell.input_tokens, cell.output_tokens)))
-        return shape_key(timeline) if found is None else found
+        return _cell_key(cell) if found is None else found
 
     return key_of
 

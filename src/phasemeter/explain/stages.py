@@ -7,14 +7,19 @@ stand together and none overlaps the next shape's, every one of them is a visit 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from itertools import groupby, pairwise
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
+from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings, clocks, readings_of
 from phasemeter.explain.shape_key import Asked, asked_of
 from phasemeter.record.timeline import Timeline
+
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Ints
 
 
 class Stretch(Struct, frozen=True):
@@ -27,31 +32,47 @@ class Stretch(Struct, frozen=True):
     members: tuple[int, ...]
 
 
-def stretches(timelines: Sequence[Timeline], origin: dict[str, str]) -> tuple[Stretch, ...]:
+def stretches(
+    requests: Sequence[Reading] | Sequence[Timeline], origin: dict[str, str]
+) -> tuple[Stretch, ...]:
     """The stretches of every clock, in order of their first start."""
-    by_origin: defaultdict[str, list[int]] = defaultdict(list)
-    for i, timeline in enumerate(timelines):
-        by_origin[origin[timeline.id]].append(i)
+    import numpy as np
+
+    readings = readings_of(requests)
+    levels: dict[tuple[Asked, int], int] = {}
+    level = readings.by_cell(lambda cell: levels.setdefault((asked_of(cell), cell.block), len(levels)))
+    names = list(levels)
+    started = readings.told("started")
     found: list[Stretch] = []
-    for name, places in by_origin.items():
-        places.sort(key=lambda i: timelines[i].started_ns)
-        for (asked, block), group in groupby(places, key=lambda i: _level(timelines[i])):
-            visits = _visits(list(group), asked, timelines)
-            found += [Stretch(name, asked, block, tuple(members)) for members in visits]
+    origins, clock = clocks(readings, origin)
+    for number, name in enumerate(origins):
+        places = np.flatnonzero(clock == number)
+        places = places[np.argsort(started[places], kind="stable")]
+        for part in _runs_of(places, level):
+            asked, block = names[int(level[part[0]])]
+            found += [
+                Stretch(name, asked, block, tuple(cast("list[int]", members.tolist())))
+                for members in _visits(part, asked, readings)
+            ]
     return tuple(found)
 
 
-def _level(timeline: Timeline) -> tuple[Asked, int]:
-    return asked_of(timeline.cell), timeline.cell.block
+def _runs_of(places: Ints, value: Ints) -> list[Ints]:
+    """`places` cut wherever their value changes."""
+    import numpy as np
+
+    return np.split(places, np.flatnonzero(np.diff(value[places])) + 1)
 
 
-def _visits(members: list[int], asked: Asked, timelines: Sequence[Timeline]) -> list[list[int]]:
+def _visits(members: Ints, asked: Asked, readings: Readings) -> list[Ints]:
+    import numpy as np
+
     if asked.concurrency is None:
         return [members]
-    parts = [list(group) for _, group in groupby(members, key=lambda i: timelines[i].cell)]
-    if len(parts) == 1 or len({timelines[part[0]].cell for part in parts}) < len(parts):
+    cell = readings.told("cell")
+    parts = _runs_of(members, cell)
+    if len(parts) == 1 or np.unique(cell[members]).size < len(parts):
         return [members]
-    ends = [max(timelines[i].end_ns for i in part) for part in parts]
-    starts = [timelines[part[0]].started_ns for part in parts]
-    apart = all(end <= start for end, (_, start) in zip(ends, pairwise(starts), strict=False))
+    ended, started = readings.told("end"), readings.told("started")
+    apart = all(ended[part].max() <= started[later[0]] for part, later in pairwise(parts))
     return parts if apart else [members]

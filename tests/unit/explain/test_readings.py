@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from phasemeter.explain import columns as columns_module
-from phasemeter.explain.columns import ABSENT, FIELDS, OUTCOMES
+from phasemeter.explain.columns import ABSENT, FIELDS, OUTCOMES, by_size
 from phasemeter.explain.phases import PHASE_NAMES, Basis, read
-from phasemeter.explain.readings import Readings, by_size, readings_of, sent_inferred
+from phasemeter.explain.readings import Readings, readings_of, sent_inferred
 from phasemeter.record.timeline import broken_invariants
 from unit.explain.builders import timeline, timelines
 
@@ -103,7 +103,7 @@ def test_a_chunk_may_end_anywhere(found) -> None:
 def test_by_size_gives_every_request_its_gaps(found) -> None:
     readings = readings_of(found)
     seen = {}
-    for members, matrix in by_size(readings, readings.gaps(), most=4):
+    for members, matrix in by_size(readings.gaps(), readings.gap_sizes(), most=4):
         for i, row in zip(members.tolist(), matrix.tolist(), strict=True):
             seen[i] = tuple(row)
     assert seen == {i: read(t).gaps_ns for i, t in enumerate(found)}
