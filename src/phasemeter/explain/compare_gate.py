@@ -63,7 +63,7 @@ class GateResult(Struct, frozen=True):
 
 
 _SPEC = re.compile(
-    r"(?P<metric>[a-z0-9_]+)\s*:?\s*(?P<sign><=|>=)?\s*(?P<number>[0-9.]+)\s*(?P<unit>[^\s\d]*)"
+    r"(?P<metric>[a-z0-9_]+)\s*(?::|(?=[<>]))\s*(?P<sign><=|>=)?\s*(?P<number>[0-9.]+)\s*(?P<unit>[^\s\d]*)"
 )
 _TO_MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 _PER_S = frozenset({"", "/s", "1/s"})
