@@ -196,7 +196,11 @@ def _zipf(rest: str, text: str, field: str) -> Callable[[float], int]:
 
 
 def _empirical(rest: str, text: str, field: str) -> Callable[[float], int]:
-    name, column = (rest, None) if Path(rest).is_file() else _file_and_column(rest)
+    try:
+        whole = Path(rest).is_file()
+    except OSError as error:  # a name that no file can have
+        raise InputError(field, text, f"the file cannot be read ({error})") from error
+    name, column = (rest, None) if whole else _file_and_column(rest)
     return _one_of(_column_of(Path(name), column, text, field))
 
 
@@ -222,7 +226,7 @@ def _column_of(path: Path, column: str | None, text: str, field: str) -> list[in
                     raise InputError(
                         field, text, f"the file has more than {_MOST_VALUES} rows; give a sample of it"
                     )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError(field, text, f"the file cannot be read as CSV ({error})") from error
     if not values:
         raise InputError(field, text, "the file has no rows")

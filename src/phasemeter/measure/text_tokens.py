@@ -52,7 +52,11 @@ def open_tokenizer(name: str) -> TextTokens:
     there or its library is not installed."""
     folder = Path(name)
     file = folder if folder.name == "tokenizer.json" else folder / "tokenizer.json"
-    if file.is_file():
+    try:
+        local = file.is_file()
+    except OSError as error:  # a name that no file can have
+        raise InputError(_FIELD, name, f"it cannot be read ({error})") from error
+    if local:
         return TextTokens(name, _from_file(file))
     return TextTokens(name, _from_transformers(name))
 

@@ -80,7 +80,7 @@ def read_trace(
         with path.open(encoding="utf-8-sig", newline="") as lines:
             found = _format(lines, name)
             every = list(_READERS[found](lines, name))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise InputError("--trace", name, f"the file cannot be read ({error})") from error
     if not every:
         raise InputError("--trace", name, "the file has a header and no rows")

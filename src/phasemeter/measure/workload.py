@@ -105,7 +105,7 @@ def _split(spec: dict[str, object]) -> tuple[str, dict[str, object]]:
 def _from_toml(text: str) -> dict[str, object]:
     try:
         spec: dict[str, object] = tomllib.loads(Path(text).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(FIELD, text, f"the file cannot be read as TOML ({error})") from error
     _split(spec)
     return spec

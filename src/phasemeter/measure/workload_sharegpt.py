@@ -98,7 +98,7 @@ def _fits(question: _Question, spec: ShareGptSpec) -> bool:
 def _questions(path: Path, count: Callable[[str], int]) -> Iterator[_Question]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{_FIELD} file", str(path), f"the file cannot be read ({error})") from error
     if text.lstrip().startswith("["):
         yield from _of_list(path, text, count)
