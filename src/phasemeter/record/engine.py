@@ -127,16 +127,19 @@ class Result(Struct, frozen=True):
 class SeenRequest(Struct, frozen=True, omit_defaults=True, tag="engine_report"):
     """What an engine said of one request by another way than its stream (a plugin's file, a log), joined by id when a
     run is read. `index` tells the sequences of one request apart (n > 1); `engine_ns` is when it finished, on the
-    engine's own clock: to place it among `EngineStep`s, never to compare with a stamp of ours."""
+    engine's own clock: to place it among `EngineStep`s, never to compare with a stamp of ours. `engine` is the number of the
+    engine core that served it, where the server tells it."""
 
     request: str
     report: EngineReport
     index: int = 0
     engine_ns: int | None = None
+    engine: int | None = None
 
 
 class EngineStep(Struct, frozen=True, omit_defaults=True, tag="engine_step"):
-    """One step of a batching engine, as it told. `engine_ns` is its end on the engine's own clock. Absent is None."""
+    """One step of a batching engine, as it told. `engine_ns` is its end on the engine's own clock; `engine` the number
+    of the engine core that made it (a server runs several with data parallelism). Absent is None."""
 
     engine_ns: int
     duration_ns: int | None = None
@@ -147,6 +150,7 @@ class EngineStep(Struct, frozen=True, omit_defaults=True, tag="engine_step"):
     running: int | None = None
     waiting: int | None = None
     kv_usage_ratio: float | None = None
+    engine: int | None = None
 
 
 class Reply(Protocol):

@@ -84,14 +84,21 @@ class PhasemeterStatLogger(StatLoggerBase):  # type: ignore[misc, valid-type]
             self._give_up(error)
 
     def record(
-        self, scheduler_stats: object = None, iteration_stats: object = None, *_: object, **more: object
+        self,
+        scheduler_stats: object = None,
+        iteration_stats: object = None,
+        mm_cache_stats: object = None,
+        engine_idx: int | None = None,
+        *_: object,
+        **__: object,
     ) -> None:
-        """Called by vLLM after every step; `iteration_stats` is None for a step that brought out no token."""
+        """Called by vLLM after every step; `iteration_stats` is None for a step that brought out no token, and
+        `engine_idx` numbers the engine cores of one server (data parallelism)."""
         if self._out is None:
             return
         try:
             engine_ns = time.monotonic_ns()  # noqa: TID251
-            index = more.get("engine_idx", self._engine_index)
+            index = self._engine_index if engine_idx is None else engine_idx
             finished = getattr(iteration_stats, "finished_requests", None) or ()
             if self._steps and scheduler_stats is not None:
                 step = _step(scheduler_stats, iteration_stats, len(finished))
