@@ -17,6 +17,11 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"error: argument (\S+?): (.+)", "the flag {0} cannot be read: {1}"),
     (r"error: (ambiguous option: .+)", "a flag cannot be read: {0}"),
     (
+        r"OpenTelemetry is not available",
+        "it was asked for OpenTelemetry spans and lacks the packages: install opentelemetry-sdk and "
+        "opentelemetry-exporter-otlp in vLLM's environment, or leave --engine-spans (--otlp-traces-endpoint) out",
+    ),
+    (
         r"Address already in use|address already in use",
         "the port is taken by another process; leave --port out or free it",
     ),

@@ -24,6 +24,16 @@ BOTTOM = [
         ),
         ("OSError: [Errno 98] Address already in use", ["port is taken"]),
         (
+            "  Value error, OpenTelemetry is not available. Unable to configure 'otlp_traces_endpoint'. Ensure "
+            "OpenTelemetry packages are installed. Original error:",
+            ["opentelemetry-sdk", "opentelemetry-exporter-otlp", "--engine-spans"],
+        ),
+        (
+            "ValueError: OpenTelemetry is not available. Unable to initialize a tracer. Ensure OpenTelemetry "
+            "packages are installed. Original error:",
+            ["opentelemetry-sdk", "leave --engine-spans"],
+        ),
+        (
             "  Value error, Model architectures ['FooForCausalLM'] are not supported for now. Supported "
             "architectures: dict_keys(['AfmoeForCausalLM'])",
             ["does not know the model's architecture ['FooForCausalLM']"],
