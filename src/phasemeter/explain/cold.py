@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from phasemeter.explain.columns import ABSENT
 from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings, readings_of
 from phasemeter.explain.shape_key import asked_of
 from phasemeter.record.engine import Outcome
 
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Bools, Ints
+
 SETTLED_RATIO = 0.20
 SETTLED_NS = 1_000_000
-_IN_A_ROW = 2
 
 
 class Cold(Struct, frozen=True):
@@ -34,49 +39,44 @@ def cold(readings: Sequence[Reading]) -> Cold:
     """From the requests of one clock, warm-up included."""
     import numpy as np
 
-    answered = sorted((r for r in readings if _answered(r)), key=lambda r: r.timeline.started_ns)
+    columns = readings_of(readings)
+    answered = columns.take(columns.where(Outcome.OK) & (columns.ns("ttft") != ABSENT))
     if not answered:
         return Cold()
-    first = answered[0]
-    cell = first.timeline.cell
-    alike = [r for r in answered if _alike(r, first)]
-    steady = [
-        r.ttft_ns for r in alike if not r.timeline.cell.warmup and r is not first and r.ttft_ns is not None
-    ]
-    steady_ns = float(np.median(steady)) if steady else None
+    answered = answered.take(np.argsort(answered.told("started"), kind="stable"))
+    cell = answered[0].timeline.cell
+    alike = answered.take(_like_first(answered))
+    ttft = alike.ns("ttft")
+    steady = ttft[1:][~alike.told_of(lambda cell: cell.warmup)[1:]]
+    steady_ns = float(np.median(steady)) if steady.size else None
     return Cold(
-        first_ttft_ms=_ms(first.ttft_ns),
+        first_ttft_ms=_ms(int(ttft[0])),
         steady_ttft_ms=_ms(steady_ns),
-        requests_to_settle=None if steady_ns is None else _to_settle(alike, steady_ns),
+        requests_to_settle=None if steady_ns is None else _to_settle(ttft, steady_ns),
         input_tokens=cell.input_tokens,
         output_tokens=cell.output_tokens,
     )
 
 
-def _answered(reading: Reading) -> bool:
-    return reading.timeline.outcome is Outcome.OK and reading.ttft_ns is not None
+def _like_first(answered: Readings) -> Bools:
+    """Which requests were of the first one's length and sent with as many others in flight; the first one is."""
+    import numpy as np
+
+    cell = answered[0].timeline.cell
+    in_flight = answered.told("in_flight")
+    both_told = (in_flight != ABSENT) & (in_flight[0] != ABSENT)
+    level = answered.told_of(lambda other: asked_of(other) == asked_of(cell))
+    as_long = answered.told_of(lambda other: other.input_tokens == cell.input_tokens)
+    return as_long & np.where(both_told, in_flight == in_flight[0], level)
 
 
-def _alike(reading: Reading, first: Reading) -> bool:
-    a, b = reading.timeline, first.timeline
-    if a.cell.input_tokens != b.cell.input_tokens:
-        return False
-    if a.in_flight is not None and b.in_flight is not None:
-        return a.in_flight == b.in_flight
-    return asked_of(a.cell) == asked_of(b.cell)
-
-
-def _to_settle(readings: Sequence[Reading], steady_ns: float) -> int | None:
+def _to_settle(ttft_ns: Ints, steady_ns: float) -> int | None:
     """Requests before the first of two in a row (or of the last one alone) that lie near the steady value."""
-    near = [
-        abs(r.ttft_ns - steady_ns) <= max(SETTLED_NS, SETTLED_RATIO * steady_ns)
-        for r in readings
-        if r.ttft_ns is not None
-    ]
-    for i in range(len(near)):
-        if all(near[i : i + _IN_A_ROW]):
-            return i
-    return None
+    import numpy as np
+
+    near = np.abs(ttft_ns - steady_ns) <= max(SETTLED_NS, SETTLED_RATIO * steady_ns)
+    settled = near & np.append(near[1:], [True])
+    return int(np.argmax(settled)) if settled.any() else None
 
 
 def _ms(ns: float | None) -> float | None:

@@ -22,12 +22,19 @@ api_process = before_engine + the last token's way back, so after_engine (the fi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from phasemeter.explain.columns import ABSENT
 from phasemeter.explain.latency import PhaseDist
 from phasemeter.explain.phases import Basis, Reading
+from phasemeter.explain.readings import milliseconds, readings_of
 from phasemeter.explain.stats import distribution
+
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Ints
+    from phasemeter.explain.stats import Blocks
 
 
 class FrontEndParts(Struct, frozen=True):
@@ -66,28 +73,32 @@ def front_end_parts(reading: Reading) -> FrontEndParts | None:
     )
 
 
-def front_end_split(readings: Sequence[Reading], blocks: Sequence[int]) -> FrontEndSplit | None:
+def front_end_split(readings: Sequence[Reading], blocks: Blocks) -> FrontEndSplit | None:
     """The two parts over many requests; `blocks` names the block of each. None where nobody told."""
-    parts: list[FrontEndParts] = []
-    kept: list[int] = []
-    for reading, block in zip(readings, blocks, strict=True):
-        found = front_end_parts(reading)
-        if found is not None:
-            parts.append(found)
-            kept.append(block)
-    inside = _part([part.api_process_ns for part in parts], kept)
-    outside = _part([part.outside_ns for part in parts], kept)
-    if inside is None or outside is None:
+    import numpy as np
+
+    columns = readings_of(readings)
+    queue, prefill, decode = (columns.told(name) for name in ("queue", "prefill", "engine_decode"))
+    whole = columns.told("engine_e2e")
+    there = columns.told("pieces") > 0
+    for told in (queue, prefill, decode, whole):
+        there &= told != ABSENT
+    api_process = np.where(there, whole - queue - prefill - decode, ABSENT)
+    outside = np.where(there, columns.ns("first") + columns.ns("decode") - whole, ABSENT)
+    inside, beyond = _part(api_process, blocks), _part(outside, blocks)
+    if inside is None or beyond is None:
         return None
     return FrontEndSplit(
         inside,
-        outside,
-        before_engine=_part([part.before_engine_ns for part in parts], kept),
-        after_engine=_part([part.after_engine_ns for part in parts], kept),
+        beyond,
+        before_engine=_part(np.where(there, columns.told("engine_before"), ABSENT), blocks),
+        after_engine=_part(np.where(there, columns.told("engine_after"), ABSENT), blocks),
     )
 
 
-def _part(values_ns: Sequence[int | None], blocks: Sequence[int]) -> PhaseDist | None:
-    told = [(ns, block) for ns, block in zip(values_ns, blocks, strict=True) if ns is not None]
-    dist = distribution([ns / 1e6 for ns, _ in told], [block for _, block in told])
+def _part(ns: Ints, blocks: Blocks) -> PhaseDist | None:
+    import numpy as np
+
+    values, found = milliseconds(ns)
+    dist = distribution(values, np.asarray(blocks, dtype=np.int64)[found])
     return None if dist is None else PhaseDist(dist, Basis.INFERRED)

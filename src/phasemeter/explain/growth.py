@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from phasemeter.explain.columns import by_size
 from phasemeter.explain.shape_key import Asked
-from phasemeter.explain.stats import MIN_FOR_INTERVAL, distribution, interval, medians_drawn, slope
+from phasemeter.explain.stats import MIN_FOR_INTERVAL, distribution, interval, medians_drawn
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from phasemeter.explain.stats import Blocks
 
 SQUARE = 2.0
 """The exponent of "twice the length, four times the time"."""
@@ -95,22 +98,32 @@ def exponents(
 
 
 def decode_slope(
-    gaps_ns: Sequence[NDArray[np.float64]], blocks: Sequence[int], floor_us_per_token: float | None
+    gaps_ns: Sequence[NDArray[np.float64]], blocks: Blocks, floor_us_per_token: float | None
 ) -> DecodeSlope | None:
     """Does a token take longer the later it comes? Least squares of the gap on its position, request by
     request; None where no request has four gaps."""
     import numpy as np
 
-    slopes: list[float] = []
-    kept: list[int] = []
-    for gaps, block in zip(gaps_ns, blocks, strict=True):
-        if gaps.size < _MIN_GAPS:
-            continue
-        found = slope(np.arange(gaps.size, dtype=np.float64), gaps)
-        if found is not None:
-            slopes.append(found / 1e3)
-            kept.append(block)
-    dist = distribution(slopes, kept)
+    sizes = np.array([gaps.size for gaps in gaps_ns], dtype=np.int64)
+    return decode_slopes(np.concatenate([np.empty(0), *gaps_ns]), sizes, blocks, floor_us_per_token)
+
+
+def decode_slopes(
+    gaps_ns: NDArray[np.float64] | NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    blocks: Blocks,
+    floor_us_per_token: float | None,
+) -> DecodeSlope | None:
+    """The same with the gaps of all requests one behind the other, and how many each has."""
+    import numpy as np
+
+    slopes, known = np.zeros(sizes.size), sizes >= _MIN_GAPS
+    for members, gaps in by_size(gaps_ns, sizes):
+        if gaps.shape[1] >= _MIN_GAPS:
+            place = np.arange(gaps.shape[1], dtype=np.float64)
+            place -= place.mean()
+            slopes[members] = gaps.astype(np.float64) @ place / np.dot(place, place) / 1e3
+    dist = distribution(slopes[known], np.asarray(blocks, dtype=np.int64)[known])
     if dist is None:
         return None
     return DecodeSlope(dist.n, dist.p50, dist.ci95_p50, floor_us_per_token)

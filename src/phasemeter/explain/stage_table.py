@@ -6,17 +6,18 @@ request has none (nothing that leaves `explain` carries a NaN).
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from phasemeter.explain.latency import gaps_ns
+from phasemeter.explain.columns import ABSENT
+from phasemeter.explain.latency import token_gaps_ns
 from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings, readings_of
 from phasemeter.explain.shape_key import Asked
-from phasemeter.explain.stages import stretches
+from phasemeter.explain.stages import Stretch, stretches
 from phasemeter.record.engine import Outcome
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ class StageTable(Struct, frozen=True, eq=False):
 
 def stage_tables(readings: Sequence[Reading], origin: dict[str, str]) -> tuple[StageTable, ...]:
     """Every stage of the measured requests."""
-    timelines = [reading.timeline for reading in readings]
+    import numpy as np
+
+    columns = readings_of(readings)
     return tuple(
-        _table(stretch.origin, stretch.asked, stretch.block, [readings[i] for i in stretch.members])
-        for stretch in stretches(timelines, origin)
+        _table(stretch, columns.take(np.array(stretch.members, dtype=np.int64)))
+        for stretch in stretches(columns, origin)
     )
 
 
@@ -73,36 +76,30 @@ def by_level(tables: Sequence[StageTable]) -> dict[Asked, list[StageTable]]:
     return {asked: found[asked] for asked in sorted(found, key=lambda asked: asked.order)}
 
 
-def _table(origin: str, asked: Asked, block: int, members: list[Reading]) -> StageTable:
+def _table(stretch: Stretch, members: Readings) -> StageTable:
     import numpy as np
 
-    is_open = asked.concurrency is None
-    came = np.asarray(
-        [r.timeline.arrived_ns if is_open else r.timeline.started_ns for r in members], dtype=np.int64
-    )
+    came = members.told("arrived" if stretch.asked.concurrency is None else "started")
     order = np.argsort(came, kind="stable")
-    zero_ns = int(came[order[0]])
-    places: list[int] = order.tolist()
-    ordered = [members[i] for i in places]
-
-    def column(pick: Callable[[Reading], float | None]) -> Floats:
-        values = [pick(r) for r in ordered]
-        return np.asarray([math.nan if ns is None else ns / 1e6 for ns in values], dtype=np.float64)
-
+    zero_ns = came[order[0]]
+    ordered = members.take(order)
+    tpot, known = ordered.tpot_ns()
     return StageTable(
-        origin=origin,
-        asked=asked,
-        block=block,
+        origin=stretch.origin,
+        asked=stretch.asked,
+        block=stretch.block,
         arrived_ns=(came[order] - zero_ns).astype(np.float64),
-        ended_ns=np.asarray([r.timeline.end_ns - zero_ns for r in ordered], dtype=np.float64),
-        ok=np.asarray([r.timeline.outcome is Outcome.OK for r in ordered], dtype=np.bool_),
-        given_up=np.asarray([r.timeline.given_up for r in ordered], dtype=np.bool_),
-        tokens=np.asarray([r.tokens for r in ordered], dtype=np.float64),
-        ms={
-            "ttft": column(lambda r: r.ttft_ns),
-            "ttft_from_arrival": column(lambda r: r.ttft_from_arrival_ns),
-            "tpot": column(lambda r: r.tpot_ns),
-            "e2e": column(lambda r: r.e2e_ns),
-        },
-        gaps_ms=lambda i: gaps_ns(ordered[i]) / 1e6,
+        ended_ns=(ordered.told("end") - zero_ns).astype(np.float64),
+        ok=ordered.where(Outcome.OK),
+        given_up=ordered.told("given_up") == 1,
+        tokens=ordered.tokens().astype(np.float64),
+        ms={name: _ms(ordered.ns(name)) for name in LATENCIES if name != "tpot"}
+        | {"tpot": np.where(known, tpot / 1e6, np.nan)},
+        gaps_ms=lambda i: token_gaps_ns(ordered[i : i + 1])[0] / 1e6,
     )
+
+
+def _ms(ns: Ints) -> Floats:
+    import numpy as np
+
+    return np.where(ns == ABSENT, np.nan, ns / 1e6)
