@@ -8,7 +8,7 @@ from a distribution, with weights by the requests of both sides. The interval dr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from phasemeter.explain.compare_samples import (
     Drawing,
     Side,
     Stock,
+    Strata,
     Stratum,
     drawing_of,
     has_many_lengths,
@@ -39,13 +40,13 @@ from phasemeter.explain.compare_unlike import (
     check_other,
     differing_fields,
 )
-from phasemeter.explain.phases import Reading
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run, merge
 
 if TYPE_CHECKING:
     from phasemeter.explain.compare_draws import Floats
+    from phasemeter.explain.compare_samples import Good
 
 RATES = ("output_tokens_per_s", "requests_per_s", "goodput_per_s")
 """Compared like latencies, and higher is better. Goodput counts the requests that met the service level."""
@@ -91,12 +92,12 @@ def compare(
     *,
     margin_ratio: float = 0.03,
     allow: Sequence[str] = (),
-    good: Callable[[Reading], bool] | None = None,
+    good: Good | None = None,
 ) -> Comparison:
     """Compare two sides of one or more runs each (those of a side are one measurement, else InputError).
 
-    `margin_ratio`: changes within it count as the same. `allow`: fields in which the sides may differ. `good`: whether
-    a successful request meets the service level, for goodput. Raises InputError where the sides are not alike or have
+    `margin_ratio`: changes within it count as the same. `allow`: fields in which the sides may differ. `good`: which
+    successful requests meet the service level, for goodput. Raises InputError where the sides are not alike or have
     no shape in common."""
     check_other(base, new)
     merged = merge(base), merge(new)
@@ -129,7 +130,6 @@ def compare(
     )
 
 
-_Strata = dict[Stratum, list[Reading]]
 _Table = dict[str, tuple[Drawn, Drawn]]
 """(base, new) by metric, of one stratum."""
 
@@ -138,11 +138,11 @@ class _Both(Struct, frozen=True):
     """Both sides, reduced to the strata that they share, and what of each is drawn again."""
 
     sides: tuple[Side, Side]
-    strata: tuple[_Strata, _Strata]
+    strata: tuple[Strata, Strata]
     drawings: tuple[Drawing, Drawing]
 
     @classmethod
-    def of(cls, sides: tuple[Side, Side], strata: tuple[_Strata, _Strata]) -> _Both:
+    def of(cls, sides: tuple[Side, Side], strata: tuple[Strata, Strata]) -> _Both:
         """Choose what of each side is drawn again."""
         return cls(
             sides,
@@ -161,7 +161,7 @@ def _name(run: Run) -> str:
     return run.name or run.header.run_id
 
 
-def _left_out(strata: tuple[_Strata, _Strata], keys: Sequence[Stratum]) -> tuple[int, int]:
+def _left_out(strata: tuple[Strata, Strata], keys: Sequence[Stratum]) -> tuple[int, int]:
     """Requests of each side that the other has no stratum for."""
     kept = set(keys)
     base, new = (sum(len(readings) for key, readings in side.items() if key not in kept) for side in strata)
@@ -169,7 +169,7 @@ def _left_out(strata: tuple[_Strata, _Strata], keys: Sequence[Stratum]) -> tuple
 
 
 def _check_shapes(
-    strata: tuple[_Strata, _Strata],
+    strata: tuple[Strata, Strata],
     keys: Sequence[Stratum],
     left_out: tuple[int, int],
     allow: Sequence[str],

@@ -12,26 +12,28 @@ for each other). With fewer than five units there is no interval.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
-from phasemeter.explain.latency import gaps_ns
+from phasemeter.explain.latency import token_gaps_ns
 from phasemeter.explain.load import origins
-from phasemeter.explain.phases import Reading, Span, read
+from phasemeter.explain.readings import Readings, clocks, milliseconds, readings_of
 from phasemeter.explain.shape_key import MOST_SHAPES, Asked
 from phasemeter.explain.stages import stretches
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.record.engine import Outcome
+from phasemeter.record.request import Cell
 from phasemeter.record.run import Run
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
-    Floats = NDArray[np.float64]
-    Units = NDArray[np.int64]
+    from phasemeter.explain.columns import Bools, Ints
+    from phasemeter.explain.stats import Floats
+
+    Good = Callable[[Readings], Bools]
+    """Which of some successful requests meet the service level."""
 
 MOST_BATCHES = 30
 """Batch means want few, long batches (Schmeiser 1982 finds more than 30 of no use)."""
@@ -60,14 +62,14 @@ class Stratum(Struct, frozen=True):
         return Asked(self.concurrency, self.rate_per_s)
 
 
-class Sample(Struct, frozen=True):
+class Sample(Struct, frozen=True, eq=False):
     """Values of one quantity in one stratum, milliseconds, and the unit that each came from."""
 
     values: Floats
-    units: Units
+    units: Ints
 
 
-class Flow(Struct, frozen=True):
+class Flow(Struct, frozen=True, eq=False):
     """What was done in one stratum, by request: `seconds` until the next one started (the last of a visit: until the
     visit ended), so that they add up to the measured windows."""
 
@@ -75,80 +77,83 @@ class Flow(Struct, frozen=True):
     tokens: Floats
     requests: Floats
     good: Floats | None
-    units: Units
+    units: Ints
 
 
-class Stock(Struct, frozen=True):
-    """One stratum of one side. `n_units` is None where there are fewer than five, `waves` how many there are."""
+class Stock(Struct, frozen=True, eq=False):
+    """One stratum of one side. `n_units` is None where there are fewer than five."""
 
-    requests: int
-    failed: int
     n_units: int | None
-    waves: int
     samples: dict[str, Sample]
     flow: Flow
 
 
-class Side(Struct, frozen=True):
-    """One side of a comparison, read once. `visit` numbers the stretch of load of each request, `mixed` says whether
-    one stretch holds several shapes; `by_token` says whether gaps are per token,
-    None where it is not the same for all requests."""
+class Side(Struct, frozen=True, eq=False):
+    """One side of a comparison, read once. By measured request: the number of its clock, and of its stretch of load;
+    `mixed` says whether one stretch holds several shapes; `by_token` whether gaps are per token, None where it is not
+    the same for all requests."""
 
     run: Run
-    measured: tuple[Reading, ...]
-    origin: dict[str, str]
-    visit: dict[str, int]
+    measured: Readings
+    clock: Ints
+    visit: Ints
     mixed: bool
     runs: int
     blocks: int
     by_token: bool | None
-    good: Callable[[Reading], bool] | None = None
+    good: Good | None = None
+
+
+Strata = dict[Stratum, "Ints"]
+"""Places of a side's measured requests by stratum."""
 
 
 class Drawing(Struct, frozen=True):
-    """What of a side is drawn again: `kind` is run, block or batch; `place` numbers the runs or blocks, which all
-    strata share; batches are of one stratum."""
+    """What of a side is drawn again: `kind` is run, block or batch; `place` numbers the (clock, block)s of runs or
+    blocks, which all strata share; batches are of one stratum."""
 
     kind: str
-    place: dict[tuple[str, int], int]
+    place: dict[tuple[int, int], int]
 
 
 BATCHES = Drawing("batch", {})
 
 
-def side_of(run: Run, good: Callable[[Reading], bool] | None = None) -> Side:
-    """Read `run`; `good` says of one successful request whether it meets the service level."""
+def side_of(run: Run, good: Good | None = None) -> Side:
+    """Read `run`; `good` says which successful requests meet the service level."""
+    import numpy as np
+
+    everything = readings_of(run.requests)
+    measured = everything.take(everything.told_of(lambda cell: not cell.warmup))
     origin = origins(run)
-    measured = tuple(read(t) for t in run.requests if not t.cell.warmup)
-    timelines = [r.timeline for r in measured]
-    found = stretches(timelines, origin)
-    shapes = [
-        {(timelines[i].cell.input_tokens, timelines[i].cell.output_tokens) for i in s.members} for s in found
-    ]
-    told = {r.gap_tokens is not None for r in measured if r.gaps_ns and is_ok(r)}
+    names, clock = clocks(measured, origin)
+    visit, mixed = np.zeros(len(measured), dtype=np.int64), False
+    lengths = _cell_numbers(measured, lambda cell: (cell.input_tokens, cell.output_tokens))
+    for number, stretch in enumerate(stretches(measured, origin)):
+        members = np.asarray(stretch.members, dtype=np.int64)
+        visit[members] = number
+        mixed = mixed or np.unique(lengths[members]).size > 1
+    told = measured.told("counts_told")[(measured.gap_sizes() > 0) & measured.where(Outcome.OK)]
     return Side(
         run=run,
         measured=measured,
-        origin=origin,
-        visit={timelines[i].id: number for number, s in enumerate(found) for i in s.members},
-        mixed=any(len(several) > 1 for several in shapes),
-        runs=len({origin[r.timeline.id] for r in measured}),
-        blocks=len({(origin[r.timeline.id], r.timeline.cell.block) for r in measured}),
-        by_token=told.pop() if len(told) == 1 else None,
+        clock=clock,
+        visit=visit,
+        mixed=mixed,
+        runs=len(names),
+        blocks=len(set(_shared(clock, _block(measured)))),
+        by_token=bool(told[0]) if told.size and bool((told == told[0]).all()) else None,
         good=good,
     )
-
-
-def is_ok(reading: Reading) -> bool:
-    """Whether the request succeeded."""
-    return reading.timeline.outcome is Outcome.OK
 
 
 def has_many_lengths(sides: Iterable[Side]) -> bool:
     """Whether lengths come from a distribution, so that shapes must be grouped: more than `MOST_SHAPES` shapes at one
     level with fewer than five requests each."""
     for side in sides:
-        found = Counter(_exact(r) for r in side.measured)
+        found: Counter[Stratum] = Counter()
+        for cell, n in side.measured.cells():
+            found[_exact(cell)] += n
         levels: defaultdict[Asked, list[int]] = defaultdict(list)
         for key, n in found.items():
             levels[key.asked].append(n)
@@ -157,66 +162,69 @@ def has_many_lengths(sides: Iterable[Side]) -> bool:
     return False
 
 
-def strata_of(side: Side, *, grouped: bool) -> dict[Stratum, list[Reading]]:
+def strata_of(side: Side, *, grouped: bool) -> Strata:
     """Measured requests by stratum, strata in order."""
-    found: defaultdict[Stratum, list[Reading]] = defaultdict(list)
-    for reading in side.measured:
-        exact = _exact(reading)
-        found[_grouped(exact) if grouped else exact].append(reading)
-    return {key: found[key] for key in sorted(found, key=lambda k: k.order)}
+    import numpy as np
+
+    numbers: dict[Stratum, int] = {}
+
+    def number(cell: Cell) -> int:
+        exact = _exact(cell)
+        return numbers.setdefault(_grouped(exact) if grouped else exact, len(numbers))
+
+    of = side.measured.by_cell(number)
+    found = {key: np.flatnonzero(of == i).astype(np.int64) for key, i in numbers.items()}
+    return {key: found[key] for key in sorted(found, key=lambda k: k.order) if found[key].size}
 
 
-def levels_of(strata: dict[Stratum, list[Reading]]) -> dict[Stratum, list[Reading]]:
+def levels_of(strata: Strata) -> Strata:
     """The same requests by level of load alone: what throughput is compared within where lengths are mixed."""
-    found: defaultdict[Asked, list[Reading]] = defaultdict(list)
-    for key, readings in strata.items():
-        found[key.asked] += readings
+    import numpy as np
+
+    found: defaultdict[Asked, list[Ints]] = defaultdict(list)
+    for key, places in strata.items():
+        found[key.asked].append(places)
     return {
-        Stratum(0, 0, 0, 0, asked.concurrency, asked.rate_per_s): readings
-        for asked, readings in found.items()
+        Stratum(0, 0, 0, 0, asked.concurrency, asked.rate_per_s): np.concatenate(parts)
+        for asked, parts in found.items()
     }
 
 
-def drawing_of(side: Side, strata: Iterable[Sequence[Reading]]) -> Drawing:
+def drawing_of(side: Side, strata: Iterable[Ints]) -> Drawing:
     """What of a side is drawn again: see the module."""
-    if side.runs >= MIN_FOR_INTERVAL:
-        kind = "run"
-    else:
-        counts = [len({_block(side, r) for r in readings}) for readings in strata]
+    block = _block(side.measured)
+    kind = "run"
+    if side.runs < MIN_FOR_INTERVAL:
+        counts = [len(set(_shared(side.clock[places], block[places]))) for places in strata]
         kind = "block" if counts and min(counts) >= MIN_FOR_INTERVAL else "batch"
     if kind == "batch":
         return BATCHES
-    names = sorted({_shared(side, r, kind) for r in side.measured})
+    names = sorted(set(_shared(side.clock, block * (kind == "block"))))
     return Drawing(kind, {name: i for i, name in enumerate(names)})
 
 
-def stock_of(side: Side, key: Stratum, readings: Sequence[Reading], drawing: Drawing) -> Stock:
+def stock_of(side: Side, key: Stratum, places: Ints, drawing: Drawing) -> Stock:
     """Everything of one stratum that is compared."""
     import numpy as np
 
-    ordered = sorted(
-        readings, key=lambda r: (side.origin[r.timeline.id], r.timeline.started_ns, r.timeline.id)
-    )
+    places = places[np.lexsort((side.measured.told("started")[places], side.clock[places]))]
+    readings = side.measured.take(places)
     if drawing.kind == "batch":
-        waves = len(ordered) // _least_batch(key)
-        n_units = min(waves, MOST_BATCHES)
-        numbers = np.arange(len(ordered), dtype=np.int64) * max(n_units, 1) // max(len(ordered), 1)
+        n_units = min(len(readings) // _least_batch(key), MOST_BATCHES)
+        numbers = np.arange(len(readings), dtype=np.int64) * max(n_units, 1) // max(len(readings), 1)
     else:
-        numbers = np.asarray([drawing.place[_shared(side, r, drawing.kind)] for r in ordered], dtype=np.int64)
-        waves = n_units = len(drawing.place)
-    ok = np.asarray([is_ok(r) for r in ordered], dtype=bool)
+        n_units = len(drawing.place)
+        names = _shared(side.clock[places], _block(readings) * (drawing.kind == "block"))
+        numbers = np.asarray([drawing.place[name] for name in names], dtype=np.int64)
+    ok = readings.where(Outcome.OK)
     return Stock(
-        requests=int(ok.sum()),
-        failed=int((~ok).sum()),
         n_units=n_units if n_units >= MIN_FOR_INTERVAL else None,
-        waves=waves,
-        samples=_samples([r for r in ordered if is_ok(r)], numbers[ok]),
-        flow=_flow(side, ordered, numbers, ok),
+        samples=_samples(readings.take(ok), numbers[ok]),
+        flow=_flow(side, places, numbers, ok),
     )
 
 
-def _exact(reading: Reading) -> Stratum:
-    cell = reading.timeline.cell
+def _exact(cell: Cell) -> Stratum:
     lengths = (cell.input_tokens, cell.input_tokens, cell.output_tokens, cell.output_tokens)
     return Stratum(*lengths, cell.concurrency, cell.rate_per_s)
 
@@ -224,14 +232,8 @@ def _exact(reading: Reading) -> Stratum:
 def _grouped(exact: Stratum) -> Stratum:
     """Lengths in [2^k, 2^(k+1))."""
     low_in, low_out = _power(exact.input_low), _power(exact.output_low)
-    return Stratum(
-        low_in,
-        max(2 * low_in - 1, 0),
-        low_out,
-        max(2 * low_out - 1, 0),
-        exact.concurrency,
-        exact.rate_per_s,
-    )
+    high_in, high_out = max(2 * low_in - 1, 0), max(2 * low_out - 1, 0)
+    return Stratum(low_in, high_in, low_out, high_out, exact.concurrency, exact.rate_per_s)
 
 
 def _power(n: int) -> int:
@@ -243,80 +245,60 @@ def _least_batch(key: Stratum) -> int:
     return MIN_FOR_INTERVAL if key.concurrency is None else max(1, key.concurrency)
 
 
-def _block(side: Side, reading: Reading) -> tuple[str, int]:
-    return side.origin[reading.timeline.id], reading.timeline.cell.block
+def _block(readings: Readings) -> Ints:
+    return readings.by_cell(lambda cell: cell.block)
 
 
-def _shared(side: Side, reading: Reading, kind: str) -> tuple[str, int]:
-    origin, block = _block(side, reading)
-    return (origin, 0) if kind == "run" else (origin, block)
+def _cell_numbers(readings: Readings, what: Callable[[Cell], object]) -> Ints:
+    numbers: dict[object, int] = {}
+    return readings.by_cell(lambda cell: numbers.setdefault(what(cell), len(numbers)))
 
 
-def _samples(ok: Sequence[Reading], units: Units) -> dict[str, Sample]:
-    found = {name: _sample(ok, units, pick) for name, pick in _PICKS.items()}
-    found["itl"] = _gaps(ok, units)
-    return {name: sample for name, sample in found.items() if sample is not None}
+def _shared(clock: Ints, block: Ints) -> list[tuple[int, int]]:
+    return list(zip(cast("list[int]", clock.tolist()), cast("list[int]", block.tolist()), strict=True))
 
 
-def _span_ns(span: Span | None) -> int | None:
-    return None if span is None else span.ns
+def _samples(ok: Readings, units: Ints) -> dict[str, Sample]:
+    found: dict[str, Sample] = {}
+    for name in QUANTITIES:
+        if name == "itl":
+            gaps, sizes = token_gaps_ns(ok)
+            sample = Sample(gaps / 1e6, units.repeat(sizes))
+        elif name == "tpot":
+            ns, there = ok.tpot_ns()
+            sample = Sample(ns[there] / 1e6, units[there])
+        else:
+            values, there = milliseconds(ok.ns(name))
+            sample = Sample(values, units[there])
+        if sample.values.size:
+            found[name] = sample
+    return found
 
 
-_PICKS: dict[str, Callable[[Reading], float | None]] = {
-    "ttft": lambda r: r.ttft_ns,
-    "ttft_from_arrival": lambda r: r.ttft_from_arrival_ns,
-    "prefill": lambda r: _span_ns(r.phases.prefill),
-    "queue": lambda r: _span_ns(r.phases.queue),
-    "front_end": lambda r: _span_ns(r.phases.front_end),
-    "tpot": lambda r: r.tpot_ns,
-    "e2e": lambda r: r.e2e_ns,
-}
-
-
-def _sample(ok: Sequence[Reading], units: Units, pick: Callable[[Reading], float | None]) -> Sample | None:
+def _flow(side: Side, places: Ints, units: Ints, ok: Bools) -> Flow:
     import numpy as np
 
-    picked = [(i, ns) for i, r in enumerate(ok) if (ns := pick(r)) is not None]
-    if not picked:
-        return None
-    values = np.asarray([ns for _, ns in picked], dtype=np.float64) / 1e6
-    return Sample(values, units[[i for i, _ in picked]])
-
-
-def _gaps(ok: Sequence[Reading], units: Units) -> Sample | None:
-    import numpy as np
-
-    gaps = [gaps_ns(r) for r in ok]
-    if not any(g.size for g in gaps):
-        return None
-    return Sample(np.concatenate(gaps) / 1e6, np.repeat(units, [g.size for g in gaps]))
-
-
-def _flow(side: Side, ordered: Sequence[Reading], units: Units, ok: NDArray[np.bool_]) -> Flow:
-    import numpy as np
-
+    readings = side.measured.take(places)
     good = None
     if side.good is not None:
-        good = np.asarray([is_ok(r) and side.good(r) for r in ordered], dtype=np.float64)
+        good = np.zeros(ok.size)
+        good[ok] = side.good(readings.take(ok))
     return Flow(
-        seconds=_seconds(side, ordered),
-        tokens=np.asarray([r.tokens for r in ordered], dtype=np.float64) * ok,
+        seconds=_seconds(readings, side.visit[places]),
+        tokens=readings.tokens() * ok.astype(np.float64),
         requests=ok.astype(np.float64),
         good=good,
         units=units,
     )
 
 
-def _seconds(side: Side, ordered: Sequence[Reading]) -> Floats:
+def _seconds(readings: Readings, visit: Ints) -> Floats:
     import numpy as np
 
-    visits: defaultdict[int, list[int]] = defaultdict(list)
-    for i, r in enumerate(ordered):
-        visits[side.visit[r.timeline.id]].append(i)
-    seconds = np.zeros(len(ordered))
-    for places in visits.values():
-        starts = [ordered[i].timeline.started_ns for i in places]
-        end = max(ordered[i].timeline.end_ns for i in places)
-        # differences as integers first: nanoseconds of a clock that ran for months have 17 digits
-        seconds[places] = [(b - a) / 1e9 for a, b in zip(starts, [*starts[1:], end], strict=True)]
+    started, ended = readings.told("started"), readings.told("end")
+    seconds = np.zeros(visit.size)
+    order = np.lexsort((started, visit))
+    for part in np.split(order, np.flatnonzero(np.diff(visit[order])) + 1):
+        if part.size:  # integers first: nanoseconds of a clock that ran for months have 17 digits
+            seconds[part] = np.diff(started[part], append=ended[part].max()) / 1e9
     return seconds

@@ -1,40 +1,53 @@
-"""Whether one request meets the objectives of `--slo` (see `explain.slo`), for comparing goodput."""
+"""Which requests meet the objectives of `--slo` (see `explain.slo`), for comparing goodput."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from phasemeter.explain.latency import gaps_ns
-from phasemeter.explain.phases import Reading
+from phasemeter.explain.columns import ABSENT
+from phasemeter.explain.latency import token_gaps_ns
 from phasemeter.explain.slo import Condition, parse_slo
 
-_PICKS: dict[str, Callable[[Reading], float | None]] = {
-    "ttft": lambda r: r.ttft_ns,
-    "ttft_from_arrival": lambda r: r.ttft_from_arrival_ns,
-    "tpot": lambda r: r.tpot_ns,
-    "e2e": lambda r: r.e2e_ns,
-}
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Bools
+    from phasemeter.explain.compare_samples import Good
+    from phasemeter.explain.readings import Readings
 
 
-def service_level(text: str) -> Callable[[Reading], bool]:
-    """Whether a successful request keeps every condition of `text`, such as "ttft=200ms,tpot=20ms". A latency that it
-    does not have (TPOT of one token) breaks none. Raises InputError for what cannot be read."""
+def service_level(text: str) -> Good:
+    """Which of some successful requests keep every condition of `text`, such as "ttft=200ms,tpot=20ms". A latency that
+    a request does not have (TPOT of one token) breaks none. Raises InputError for what cannot be read."""
     conditions = parse_slo(text).conditions
-    return lambda reading: all(_keeps(reading, condition) for condition in conditions)
+
+    def good(readings: Readings) -> Bools:
+        import numpy as np
+
+        kept = np.ones(len(readings), dtype=np.bool_)
+        for condition in conditions:
+            kept &= ~_breaks(readings, condition)
+        return kept
+
+    return good
 
 
-def _keeps(reading: Reading, condition: Condition) -> bool:
-    ns = (
-        _own_gap_ns(reading, condition.percentile)
-        if condition.metric == "itl"
-        else _PICKS[condition.metric](reading)
-    )
-    return ns is None or ns <= condition.limit_ms * 1e6
+def _breaks(readings: Readings, condition: Condition) -> Bools:
+    limit_ns = condition.limit_ms * 1e6
+    if condition.metric == "itl":
+        return _own_gaps_break(readings, condition.percentile or 100.0, limit_ns)
+    if condition.metric == "tpot":
+        ns, found = readings.tpot_ns()
+        return found & (ns > limit_ns)
+    ns = readings.ns(condition.metric)
+    return (ns != ABSENT) & (ns > limit_ns)
 
 
-def _own_gap_ns(reading: Reading, percentile: float | None) -> float | None:
-    """That percentile of the request's own gaps, else its largest."""
+def _own_gaps_break(readings: Readings, percentile: float, limit_ns: float) -> Bools:
+    """Whether that percentile of a request's own gaps (100: its largest) is above the limit."""
     import numpy as np
 
-    gaps = gaps_ns(reading)
-    return float(np.percentile(gaps, percentile or 100.0)) if gaps.size else None
+    gaps, sizes = token_gaps_ns(readings)
+    found = np.zeros(sizes.size, dtype=np.bool_)
+    ends = np.cumsum(sizes)
+    for i in np.flatnonzero(sizes).tolist():
+        found[i] = np.percentile(gaps[ends[i] - sizes[i] : ends[i]], percentile) > limit_ns
+    return found
