@@ -46,7 +46,7 @@ class _Line(Struct, frozen=True):
 
     type: str
     engine_ns: int
-    engine_index: int = 0
+    engine_index: int | None = None
     vllm: str | None = None
     request_id: str | None = None
     queue_ns: int | None = None
@@ -84,9 +84,7 @@ class SeenFile:
 
     def read(self) -> list[SeenRequest | EngineStep]:
         """What was appended since the last call; a line without its end is kept for the next one. A file that
-        is not there yet, or cannot be read, holds nothing. Steps are left out as soon as two engines were
-        heard of: a step does not say whose it is, and requests of one engine must not be laid over steps of
-        another."""
+        is not there yet, or cannot be read, holds nothing."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -95,10 +93,7 @@ class SeenFile:
             return []
         self._offset += len(appended)
         *lines, self._rest = (self._rest + appended).split(b"\n")
-        found = [seen for line in lines if line.strip() and (seen := self._one(line)) is not None]
-        if len(self.engines) > 1:
-            return [seen for seen in found if isinstance(seen, SeenRequest)]
-        return found
+        return [seen for line in lines if line.strip() and (seen := self._one(line)) is not None]
 
     def _one(self, data: bytes) -> SeenRequest | EngineStep | None:
         try:
@@ -106,7 +101,7 @@ class SeenFile:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.damaged += 1
             return None
-        if line.type in {"request", "step"}:
+        if line.type in {"request", "step"} and line.engine_index is not None:
             self.engines.add(line.engine_index)
         if line.type == "start":
             self.vllm = line.vllm
@@ -117,7 +112,9 @@ class SeenFile:
         request = our_id(line.request_id)
         index = self._sequences[request]
         self._sequences[request] += 1
-        return SeenRequest(request, _report(line), index=index, engine_ns=line.engine_ns)
+        return SeenRequest(
+            request, _report(line), index=index, engine_ns=line.engine_ns, engine=line.engine_index
+        )
 
 
 def our_id(vllm_id: str) -> str:
@@ -160,6 +157,7 @@ def _step(line: _Line) -> EngineStep:
         running=line.running,
         waiting=line.waiting,
         kv_usage_ratio=line.kv_usage_ratio,
+        engine=line.engine_index,
     )
 
 

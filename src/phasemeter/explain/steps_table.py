@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -39,10 +39,13 @@ class Baseline(Struct, frozen=True):
     decode_requests: int
     steps: int
     median_ms: float
+    engine: int | None = None
+    """The engine core that made them, where the server tells it."""
 
 
 class StepTable:
-    """The steps as columns, in order of their ends, with sums that run along them."""
+    """The steps of one engine as columns, in order of their ends, with sums that run along them. `least` is the
+    baseline of each step in nanoseconds, None where there is none at all."""
 
     def __init__(
         self, steps: list[EngineStep], ends: Integers, costs: Floats, baselines: tuple[Baseline, ...]
@@ -57,6 +60,7 @@ class StepTable:
         prefill = _column([s.prefill_tokens for s in steps])
         mixed = (prefill > 0) & (decode > 0)
         least, borrowed = _least_ns(baselines, decode)
+        self.least = least if baselines else None
         self.running = {
             "shared": _sums(decode > 1),
             "prefill_steps": _sums(mixed),
@@ -85,28 +89,53 @@ class StepTable:
         sums = self.running[name]
         return float(sums[last + 1] - sums[first + 1])
 
-    def kinds(self) -> tuple[StepKind, ...]:
-        """The steps by what they did."""
-        groups: dict[str, list[int]] = {"prefill": [], "decode": [], "mixed": []}
-        for i, step in enumerate(self.steps):
+
+def tables_of(told: Mapping[int | None, Sequence[EngineStep]]) -> dict[int | None, StepTable]:
+    """A table for each engine core that told steps."""
+    return {engine: StepTable.of(steps) for engine, steps in told.items()}
+
+
+def by_engine(steps: Iterable[EngineStep]) -> dict[int | None, list[EngineStep]]:
+    """Steps apart by the engine core that made them: each has a batch of its own."""
+    groups: dict[int | None, list[EngineStep]] = {}
+    for step in steps:
+        groups.setdefault(step.engine, []).append(step)
+    return groups
+
+
+def engine_of(engines: Collection[int | None], engine: int | None) -> tuple[int | None] | None:
+    """(the engine whose steps a request of `engine` shared,); None where that is not known. An older record, or one
+    of a single engine, numbers only one side or neither."""
+    if engine in engines:
+        return (engine,)
+    only = next(iter(engines)) if len(engines) == 1 else None
+    return (only,) if len(engines) == 1 and (engine is None or only is None) else None
+
+
+def kinds_of(tables: Iterable[StepTable]) -> tuple[StepKind, ...]:
+    """The steps of all engines by what they did."""
+    groups: dict[str, list[tuple[EngineStep, float]]] = {"prefill": [], "decode": [], "mixed": []}
+    for table in tables:
+        for step, cost in zip(table.steps, table.costs, strict=True):
             name = kind_of(step)
             if name is not None:
-                groups[name].append(i)
-        return tuple(self._one_kind(name, members) for name, members in groups.items() if members)
+                groups[name].append((step, float(cost)))
+    return tuple(_one_kind(name, members) for name, members in groups.items() if members)
 
-    def _one_kind(self, name: str, members: list[int]) -> StepKind:
-        steps = [self.steps[i] for i in members]
-        running = [s.running for s in steps if s.running is not None]
-        return StepKind(
-            kind=name,
-            steps=len(steps),
-            prefill_tokens=sum(s.prefill_tokens or 0 for s in steps),
-            decode_tokens=sum(s.decode_tokens or 0 for s in steps),
-            cost_ms=distribution([float(self.costs[i]) / 1e6 for i in members]),
-            running_mean=sum(running) / len(running) if running else None,
-            waiting_max=max((s.waiting for s in steps if s.waiting is not None), default=None),
-            kv_usage_max=max((s.kv_usage_ratio for s in steps if s.kv_usage_ratio is not None), default=None),
-        )
+
+def _one_kind(name: str, members: Sequence[tuple[EngineStep, float]]) -> StepKind:
+    steps = [step for step, _ in members]
+    running = [s.running for s in steps if s.running is not None]
+    return StepKind(
+        kind=name,
+        steps=len(steps),
+        prefill_tokens=sum(s.prefill_tokens or 0 for s in steps),
+        decode_tokens=sum(s.decode_tokens or 0 for s in steps),
+        cost_ms=distribution([cost / 1e6 for _, cost in members]),
+        running_mean=sum(running) / len(running) if running else None,
+        waiting_max=max((s.waiting for s in steps if s.waiting is not None), default=None),
+        kv_usage_max=max((s.kv_usage_ratio for s in steps if s.kv_usage_ratio is not None), default=None),
+    )
 
 
 def kind_of(step: EngineStep) -> str | None:
@@ -125,7 +154,7 @@ def _baselines(steps: list[EngineStep], costs: Floats) -> tuple[Baseline, ...]:
         if kind_of(step) == "decode":
             groups.setdefault(step.decode_requests or 0, []).append(float(cost))
     return tuple(
-        Baseline(size, len(values), float(np.median(values)) / 1e6)
+        Baseline(size, len(values), float(np.median(values)) / 1e6, steps[0].engine)
         for size, values in sorted(groups.items())
         if len(values) >= MIN_FOR_BASELINE
     )

@@ -127,8 +127,8 @@ class Result(Struct, frozen=True):
 class SeenRequest(Struct, frozen=True, omit_defaults=True, tag="engine_report"):
     """What an engine said of one request by another way than its stream (a plugin's file, a log), joined by id when a
     run is read. `index` tells the sequences of one request apart (n > 1); `engine_ns` is when it finished, on the
-    engine's own clock: to place it among `EngineStep`s, never to compare with a stamp of ours. `engine` is the number of the
-    engine core that served it, where the server tells it."""
+    engine's own clock: to place it among `EngineStep`s, never to compare with a stamp of ours. `engine` is the number
+    of the engine core that served it, where the server tells it."""
 
     request: str
     report: EngineReport

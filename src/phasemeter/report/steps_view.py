@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from phasemeter.explain.steps import UNPLACED, UNTOLD, Life, StepRow, StepsSummary
+from phasemeter.explain.steps import UNPLACED, UNTOLD, StepsSummary
+from phasemeter.explain.steps_life import Life, StepRow
 from phasemeter.explain.summary import Summary
 from phasemeter.report.digits import INFERRED, percent, plain
 from phasemeter.report.inside import InsideView, LifeStep, LifeView, TextTable

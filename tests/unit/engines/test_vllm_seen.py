@@ -134,9 +134,17 @@ def test_garbage_is_counted_and_other_kinds_are_passed_over(tmp_path):
     assert seen.damaged == 2
 
 
-def test_steps_of_two_engines_are_not_mixed(tmp_path):
+def test_steps_and_requests_say_whose_they_are(tmp_path):
     path = tmp_path / "seen.jsonl"
     path.write_text(line("step", engine_index=0) + line("step", engine_index=1) + request(engine_index=1))
     seen = SeenFile(path)
-    assert [type(one) for one in seen.read()] == [SeenRequest]
+    found = seen.read()
+    assert [type(one) for one in found] == [EngineStep, EngineStep, SeenRequest]
+    assert [one.engine for one in found] == [0, 1, 1]
     assert seen.engines == {0, 1}
+
+
+def test_a_plugin_that_numbers_no_engine_is_read(tmp_path):
+    path = tmp_path / "seen.jsonl"
+    path.write_text(line("step", running=1) + request())
+    assert [one.engine for one in SeenFile(path).read()] == [None, None]

@@ -184,6 +184,58 @@ def test_a_long_life_is_cut_and_says_so():
     assert (len(life.rows), life.cut) == (MOST_ROWS, True)
 
 
+def of_engine(made, engine, names):
+    """The same requests and steps, as another engine core's."""
+    steps = tuple(replace(one, engine=engine) for one in made.steps)
+    lines = tuple(replace(line, request=names[line.request], engine=engine) for line in made.seen)
+    requests = tuple(replace(request, id=names[request.id]) for request in made.requests)
+    return replace(made, steps=steps, seen=lines, requests=requests)
+
+
+def test_each_engine_core_has_steps_of_its_own():
+    """Two cores at the same time, with steps that end between each other's: mixed up, every cost would be halved."""
+    one = of_engine(two_requests(), 0, {"a": "a", "b": "b"})
+    two = of_engine(two_requests(), 1, {"a": "c", "b": "d"})
+    steps = tuple(replace(step, engine_ns=step.engine_ns + 2 * MS) for step in two.steps)
+    lines = tuple(replace(line, engine_ns=line.engine_ns + 2 * MS) for line in two.seen)
+    both = replace(
+        one,
+        requests=(*one.requests, *two.requests),
+        seen=(*lines, *one.seen),
+        steps=tuple(sorted((*one.steps, *steps), key=lambda step: step.engine_ns)),
+    )
+    found = summarise_steps(both)
+    assert found is not None
+    assert [(b.engine, b.decode_requests, b.median_ms) for b in found.baseline] == [
+        (0, 1, 5),
+        (0, 2, 6),
+        (1, 1, 5),
+        (1, 2, 6),
+    ]
+    assert {kind.kind: kind.steps for kind in found.kinds} == {"prefill": 2, "decode": 24, "mixed": 4}
+    assert sorted(one.request for one in found.most) == ["a", "c"]
+    for one in found.most:
+        assert one.interference_ms == pytest.approx(30)
+    assert [row.cost_ms for row in life_of(both, "d").rows] == [20, 20, 6, 6, 6, 6, 6, 5, 5, 5]  # type: ignore[union-attr]
+
+
+def test_a_request_is_not_laid_over_steps_of_an_unknown_engine():
+    base = two_requests()
+    numbered = of_engine(base, 0, {"a": "a", "b": "b"})
+    steps = (*numbered.steps, replace(numbered.steps[-1], engine=1))
+    unknown = replace(numbered, steps=steps, seen=base.seen)
+    assert life_of(unknown, "a") is None
+    assert life_of(replace(numbered, seen=base.seen), "a") is not None  # one engine only: whose else?
+    assert life_of(replace(numbered, steps=base.steps), "a") is not None
+
+
+def test_a_source_without_the_steps_clock_does_not_hide_the_one_with_it():
+    base = two_requests()
+    span = replace(base.seen[0], engine_ns=None)
+    assert life_of(replace(base, seen=(span, *base.seen)), "a") == life_of(base, "a")
+    assert life_of(replace(base, seen=(span,)), "a") is None
+
+
 def test_the_summary_and_its_json_hold_it():
     told = json.loads(json.dumps(summary_json(summarise(two_requests())), allow_nan=False))["steps"]
     assert (told["placed"], told["basis"], told["most"][0]["request"]) == (2, "inferred", "a")
