@@ -35,6 +35,7 @@ term news love form role land plan tree star road blue fire wind snow gold king 
 hill moon wave iron wood desk book page card song play film test tool seat
 """
 WORDS = tuple(_WORDS.split())
+PAD_LETTERS = "bcdfgh"
 
 _SERIAL_DIGITS = 4
 _SAFE_LOW, _SAFE_HIGH = 100, 1000
@@ -60,23 +61,19 @@ def token_ids(
     return tuple(low + i for i in _numbers(n_tokens, high - low, serial, salt, parts))
 
 
-def words_text(
+def text(
     n_words: int,
+    pad_characters: int,
     serial: int,
     salt: str,
-    words: Sequence[str] = WORDS,
     parts: Sequence[Part] = (),
+    words: Sequence[str] = WORDS,
 ) -> str:
-    """`n_words` words with a space between: those of `parts` (which count words here) one after another, then the
-    prompt's own, unique by `serial` from their first on."""
-    return " ".join([words[i] for i in _numbers(n_words, len(words), serial, salt, parts)])
-
-
-def text(n_words: int, pad_characters: int, serial: int, salt: str, parts: Sequence[Part] = ()) -> str:
-    """`n_words` words as in `words_text`, and `pad_characters` letters at the end."""
+    """`n_words` of `words` with a space between, and `pad_characters` letters at the end: the words of `parts` (which
+    count words here) one after another, then the prompt's own, unique by `serial` from their first on."""
     draw = random.Random(f"{salt}/{serial}")
-    shown = words_text(n_words, serial, salt, parts=parts)
-    return shown + "".join(draw.choice("bcdfgh") for _ in range(pad_characters))
+    shown = " ".join([words[i] for i in _numbers(n_words, len(words), serial, salt, parts)])
+    return shown + "".join(draw.choice(PAD_LETTERS) for _ in range(pad_characters))
 
 
 def _range(vocab_tokens: int | None) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from phasemeter.measure.item import Item
 from phasemeter.measure.load import WHOLE, Share
-from phasemeter.measure.prompts import Part, TextLengths, TextSize, text, token_ids, words_text
+from phasemeter.measure.prompts import Part, TextLengths, TextSize, text, token_ids
 from phasemeter.measure.text_tokens import open_tokenizer
 from phasemeter.record.engine import EngineInfo
 from phasemeter.record.request import Cell, Request, Sampling
@@ -69,8 +69,6 @@ class RequestMaker:
 
 OWN_END_TOKENS = 1024
 """The most an answer may have that is to end by itself."""
-_MOST_TRIES = 6
-"""To meet a length with a tokenizer that splits our words: the second try is exact where tokens are affine in words."""
 
 
 class ItemMaker:
@@ -97,7 +95,6 @@ class ItemMaker:
         self._extra = extra or {}
         self._tokenizer = None if tokenizer is None or self.by_ids else open_tokenizer(tokenizer)
         self._template_tokens = 0
-        self._sizes: dict[int, TextSize] = {}
 
     def make(self, item: Item, cell: Cell) -> Request:
         """The request of `item` at its place in the plan; how many tokens to generate is the item's."""
@@ -127,39 +124,18 @@ class ItemMaker:
             self._template_tokens += counted - n_tokens
         else:
             self.lengths.learn(self.lengths.size(n_tokens), counted)
-        self._sizes.clear()
 
     def _text(self, item: Item) -> str:
-        n_tokens = max(1, item.input_tokens - self._template_tokens)
         tokenizer = self._tokenizer
-        if tokenizer is not None and tokenizer.words:
-            # What the server puts in front (a template, BOS) opens every prompt, and so the first opening.
-            front = tokenizer.extra_tokens + self._template_tokens
-            parts = _in_words(item, lambda tokens: max(0, tokens - front))
-            n_words = max(1, item.input_tokens - front)
-            return words_text(n_words, item.index, self._run_id, tokenizer.words, parts)
-        size = self._size(n_tokens)
-        parts = _in_words(item, lambda tokens: self._size(max(1, tokens - self._template_tokens)).words)
-        return text(size.words, size.pad_characters, item.index, self._run_id, parts)
-
-    def _size(self, n_tokens: int) -> TextSize:
-        known = self._sizes.get(n_tokens)
-        if known is None:
-            known = self.lengths.size(n_tokens) if self._tokenizer is None else self._tried(n_tokens)
-            self._sizes[n_tokens] = known
-        return known
-
-    def _tried(self, n_tokens: int) -> TextSize:
-        """By asking the tokenizer; as near as it gets where no text of ours has that length."""
-        size = self.lengths.size(n_tokens)
-        for _ in range(_MOST_TRIES):
-            shown = text(size.words, size.pad_characters, 0, self._run_id)
-            counted = self._tokenizer.count(shown) if self._tokenizer is not None else n_tokens
-            if counted == n_tokens:
-                break
-            self.lengths.learn(size, counted)
-            size = self.lengths.size(n_tokens)
-        return size
+        if tokenizer is None:
+            size = self.lengths.size(item.input_tokens)
+            parts = _in_words(item, lambda tokens: self.lengths.size(tokens).words)
+            return text(size.words, size.pad_characters, item.index, self._run_id, parts)
+        # What the server puts in front (a template, BOS) opens every prompt, and so the first opening.
+        front, cost = tokenizer.extra_tokens + self._template_tokens, tokenizer.tokens_a_word
+        n_words, pad = divmod(max(cost, item.input_tokens - front), cost)
+        parts = _in_words(item, lambda tokens: max(0, tokens - front) // cost)
+        return text(n_words, pad, item.index, self._run_id, parts, tokenizer.words)
 
 
 def _in_words(item: Item, words: Callable[[int], int]) -> list[Part]:

@@ -13,37 +13,54 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from phasemeter.measure.prompts import WORDS
+from phasemeter.measure.prompts import PAD_LETTERS, WORDS
 from phasemeter.record.errors import InputError
 
 _FIELD = "--tokenizer"
 
 
+_LEAST_WORDS = 16
+
+
 class TextTokens:
-    """A tokenizer as far as prompts need it. `words` are the words that are one token each wherever they stand after a
-    space, whatever stands beside them; `extra_tokens` what a text of such words has beyond one a word (BOS)."""
+    """A tokenizer as far as prompts need it. A text of `words` with a space between has `extra_tokens` (BOS, and a
+    first word without a space before it) and `tokens_a_word` for each, whichever they are; letters at its end are a
+    token each where `tokens_a_word` is more than one. All of this is tried on every pair of words. Raises InputError
+    for a tokenizer that splits our words unevenly."""
 
     def __init__(self, name: str, encode: Callable[[str], Sequence[int]]) -> None:
         self.name = name
         self._encode = encode
-        self.words = self._single(WORDS)
-        self.extra_tokens = self._extra() if self.words else 0
+        self.words, self.tokens_a_word, self.extra_tokens = self._even_words()
 
     def count(self, text: str) -> int:
         """Tokens of `text`, those that every prompt is given (BOS) included."""
         return len(self._encode(text))
 
-    def _single(self, words: Sequence[str]) -> tuple[str, ...]:
-        """The words that keep their one token in every pair; empty when there are too few to tell prompts apart."""
-        one = self.count(words[0])
-        kept = [word for word in words if self.count(f"{words[0]} {word}") == one + 1]
-        pairs = [f"{a} {b}" for a in kept for b in kept]
-        text = " ".join(pairs)
-        whole = bool(kept) and self.count(text) - self.count(kept[0]) == 2 * len(pairs) - 1
-        return tuple(kept) if whole and len(kept) >= 16 else ()
+    def _even_words(self) -> tuple[tuple[str, ...], int, int]:
+        """The words that cost the same wherever they stand, the cheapest first, with their cost and the extra."""
+        opening = self.count(WORDS[0])
+        groups: dict[tuple[int, int], list[str]] = {}
+        for word in WORDS:
+            key = self.count(f"{WORDS[0]} {word}") - opening, self.count(word)
+            groups.setdefault(key, []).append(word)
+        for (cost, alone), words in sorted(groups.items(), key=lambda group: (group[0][0], -len(group[1]))):
+            if cost >= 1 and len(words) >= _LEAST_WORDS and self._proven(words, cost, alone):
+                return tuple(words), cost, alone - cost
+        raise InputError(
+            _FIELD,
+            self.name,
+            "it splits our words unevenly; leave it out, lengths are then learnt from the server",
+        )
 
-    def _extra(self) -> int:
-        return self.count(f"{self.words[0]} {self.words[1]}") - 2
+    def _proven(self, words: list[str], cost: int, alone: int) -> bool:
+        pairs = " ".join(f"{a} {b}" for a in words for b in words)
+        whole = self.count(pairs) == alone + cost * (2 * len(words) ** 2 - 1)
+        start = f"{words[0]} {words[1]}"
+        return whole and all(
+            self.count(start + PAD_LETTERS[:n]) == self.count(start) + n
+            for n in range(1, min(cost, len(PAD_LETTERS)))
+        )
 
 
 @lru_cache(maxsize=4)

@@ -27,7 +27,7 @@ from phasemeter.record.errors import InputError
 
 BLOCK_TOKENS = 16
 """vLLM's default block size (vllm/config/cache.py, `DEFAULT_BLOCK_SIZE`)."""
-_MOST_GROUPS = 1_000_000
+_MOST_GROUPS = 100_000
 _FIELD = "--workload prefixes"
 
 
