@@ -7,11 +7,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from phasemeter.cli.find_flag import find_flags, first_level, found_text, quest_of
 from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag, scrape_every
 from phasemeter.cli.load_flags import given, load_flags, load_of
 from phasemeter.cli.measuring import Job, now, perform, run_name
 from phasemeter.cli.progress import note
 from phasemeter.cli.sections import SectionedCommand
+from phasemeter.measure.find import found_in
 from phasemeter.record.file import read_run
 
 
@@ -19,6 +21,7 @@ from phasemeter.record.file import read_run
 @engine_flags
 @grid_flags
 @load_flags
+@find_flags
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -42,9 +45,13 @@ def command(
           --output-tokens 64 --concurrency 1,8 --repeats 5 --out run.jsonl
       phasemeter measure --engine openai --url http://127.0.0.1:8000 --rate 2,4,8 --duration 60 \\
           --input-tokens 128 --output-tokens 64 --out load.jsonl
+      phasemeter measure --engine openai --url http://127.0.0.1:8000 --find rate --between 1:64 --duration 60 \\
+          --slo ttft_p99=200ms,tpot_p99=20ms --input-tokens 128 --output-tokens 64 --out found.jsonl
     """
+    quest = quest_of(options, given())
+    chosen = given() | first_level(quest, options)
     spec, grid, started = engine_spec(options), grid_of(options), now()
-    load = load_of(options, grid, given())
+    load = load_of(options, grid, chosen)
     job = Job(
         spec=spec,
         grid=grid,
@@ -56,6 +63,7 @@ def command(
         keep_text=keep_text,
         ceilings=not no_ceilings,
         load=load,
+        quest=quest,
     )
     return finish(job, as_json=as_json, strict=strict)
 
@@ -65,14 +73,17 @@ def finish(job: Job, *, as_json: bool, strict: bool) -> int:
     from phasemeter.explain.summary import summarise
 
     interrupted = perform_kept(job)
-    summary = summarise(read_run(job.out))
-    told = {
+    summary = summarise(read_run(job.out), slo=None if job.quest is None else job.quest.slo)
+    found = None if job.quest is None else found_in(job.quest, summary.under_load.levels)
+    told: dict[str, object] = {
         "run": str(job.out),
         "ok": summary.requests.ok,
         "failed": summary.requests.failed,
         "verdict": summary.verdict,
         "interrupted": interrupted,
     }
+    if found is not None:
+        told["found"] = msgspec.to_builtins(found)
     if as_json:
         click.echo(msgspec.json.encode(told).decode())
     else:
@@ -80,8 +91,12 @@ def finish(job: Job, *, as_json: bool, strict: bool) -> int:
             f"{job.out}: {summary.requests.ok} requests measured, {summary.requests.failed} failed, "
             f"verdict {summary.verdict}; read it with: phasemeter explain {job.out}"
         )
+        if job.quest is not None and found is not None:
+            click.echo(found_text(job.quest, found))
     if interrupted:
         return 130
+    if found is not None and found.reason in ("undecided", "budget"):
+        return 3
     return 1 if strict and summary.verdict == "invalid" else 0
 
 

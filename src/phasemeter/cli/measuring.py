@@ -19,6 +19,7 @@ from phasemeter.cli.progress import note, progress
 from phasemeter.engines import open_engine
 from phasemeter.engines.spec import EngineSpec
 from phasemeter.launch.child import StartError
+from phasemeter.measure.find import Quest, find_level, quest_settings
 from phasemeter.measure.load import Load
 from phasemeter.measure.load_session import measure_load, planned_requests_of
 from phasemeter.measure.plan import Grid, check_grid, planned_requests
@@ -48,6 +49,8 @@ class Job(Struct, frozen=True):
     scrape_s: float = 1.0
     load: Load | None = None
     """Measured instead of the grid."""
+    quest: Quest | None = None
+    """Searches for the largest level of `load` instead of measuring its stages."""
 
 
 def run_name(spec: EngineSpec, started: Anchor) -> str:
@@ -100,6 +103,8 @@ async def _perform(job: Job) -> None:
             )
             if job.load is None:
                 await measure(engine, job.grid, clock, job.out, header, beside)
+            elif job.quest is not None:
+                await find_level(engine, job.load, job.quest, clock, job.out, header, beside)
             else:
                 await measure_load(engine, job.load, clock, job.out, header, beside)
     finally:
@@ -153,7 +158,8 @@ def settings_of(job: Job) -> dict[str, object]:
     from phasemeter.measure.header import grid_settings, load_settings
 
     if job.load is not None:
-        return load_settings(job.load) | {"scrape_s": job.scrape_s}
+        settings = load_settings(job.load) | {"scrape_s": job.scrape_s}
+        return settings if job.quest is None else settings | quest_settings(job.quest)
     settings = grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
     return settings | {"scrape_s": job.scrape_s}
 

@@ -17,7 +17,8 @@ SECTIONS = (
     ),
     (
         "A load",
-        "workload tokenizer rate arrivals duration trace trace_scale trace_window late_limit_ms find slo workers on",
+        """workload tokenizer rate arrivals duration trace trace_scale trace_window late_limit_ms find between slo
+        workers on""",
     ),
     (
         "When the client gives a request up",

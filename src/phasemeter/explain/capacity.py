@@ -122,7 +122,7 @@ def _largest(
     import numpy as np
 
     met_at, not_met_at = _bracket(loads, levels)
-    grows = [level.steady is not None and level.steady.state is State.GROWING for level in levels]
+    grows = [_grows(level) for level in levels]
     drawn: list[Floats] = []
     by_condition: dict[str, float | None] = {}
     for name, samples, share in _conditions(levels, stages, slo):
@@ -243,13 +243,22 @@ def _knee(axis: Axis, loads: tuple[float, ...], levels: Sequence[LevelLoad]) -> 
         return None
     slope = 1.0 if axis == "rate_per_s" else seen[0][1].value / seen[0][0]
     plateau = max((rate for _, rate in seen), key=lambda rate: rate.value)
-    top, reached = seen[-1]
-    grows = any(level.steady is not None and level.steady.state is State.GROWING for level in levels)
-    if not grows and reached.value >= SATURATED * slope * top:
+    if not _saturated(levels[-1], slope, seen[-1]) and not any(map(_grows, levels)):
         return Knee(None, None, None, plateau, saturated=False)
     low = None if plateau.lo is None else plateau.lo / slope
     high = None if plateau.hi is None else plateau.hi / slope
     return Knee(plateau.value / slope, low, high, plateau, saturated=True)
+
+
+def _saturated(level: LevelLoad, slope: float, top: tuple[float, Estimate]) -> bool:
+    """Whether the highest level completes clearly less than what came (in an open loop: what was seen to come)."""
+    load, reached = top
+    came = slope * load if level.arrived_per_s is None else level.arrived_per_s
+    return reached.value < SATURATED * came and (reached.hi is None or reached.hi < came)
+
+
+def _grows(level: LevelLoad) -> bool:
+    return level.steady is not None and level.steady.state is State.GROWING
 
 
 def _finite(value: float) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -48,8 +49,9 @@ class StageTable(Struct, frozen=True, eq=False):
     tokens: Floats
     ms: dict[str, Floats]
     """By the names in `LATENCIES`."""
-    gaps_ms: Callable[[int], Floats]
-    """Every gap of one request by its place: per token where the server told the counts, else per piece."""
+    gaps_ms: Callable[[Ints], tuple[Floats, Ints]]
+    """The gaps of the requests at these places, one behind the other, and how many each has: per token where the server
+    told the counts, else per piece."""
 
     @property
     def last_ns(self) -> float:
@@ -95,8 +97,13 @@ def _table(stretch: Stretch, members: Readings) -> StageTable:
         tokens=ordered.tokens().astype(np.float64),
         ms={name: _ms(ordered.ns(name)) for name in LATENCIES if name != "tpot"}
         | {"tpot": np.where(known, tpot / 1e6, np.nan)},
-        gaps_ms=lambda i: token_gaps_ns(ordered[i : i + 1])[0] / 1e6,
+        gaps_ms=partial(_gaps_ms, ordered),
     )
+
+
+def _gaps_ms(ordered: Readings, places: Ints) -> tuple[Floats, Ints]:
+    gaps, sizes = token_gaps_ns(ordered.take(places))
+    return gaps / 1e6, sizes
 
 
 def _ms(ns: Ints) -> Floats:

@@ -12,9 +12,11 @@ from phasemeter.explain.contract import Json, dist_json, struct_json
 from phasemeter.explain.levels import LevelLoad, Tail, levels_of
 from phasemeter.explain.load import Concurrency
 from phasemeter.explain.phases import Reading
-from phasemeter.explain.slo import LevelSlo, Slo
+from phasemeter.explain.readings import readings_of
+from phasemeter.explain.slo import LevelSlo, Slo, judge_level
 from phasemeter.explain.stage_table import stage_tables
-from phasemeter.explain.steady import Steady
+from phasemeter.explain.steady import Steady, steady_of
+from phasemeter.record.timeline import Timeline
 
 
 class UnderLoad(Struct, frozen=True):
@@ -126,3 +128,9 @@ def _estimate_json(found: Estimate | None) -> object:
 
 def _tail_json(tail: Tail) -> Json:
     return {"value_ms": tail.value_ms, "ci95_ms": list(tail.ci95_ms)}
+
+
+def judge_timelines(timelines: Sequence[Timeline], slo: Slo) -> LevelSlo:
+    """All measured requests of one level, of one clock, against `slo`."""
+    tables = stage_tables(readings_of(timelines), dict.fromkeys((t.id for t in timelines), ""))
+    return judge_level(tables, steady_of(tables), slo)
