@@ -12,13 +12,14 @@ from phasemeter.cli.flags import MOST_TIMEOUT_S, FiniteRange, number_of, text_of
 from phasemeter.measure.arrivals import MOST_RATE_PER_S, parse_arrivals
 from phasemeter.measure.load import LATE_LIMIT_MS, Load, Patience, Stage
 from phasemeter.measure.plan import Grid
+from phasemeter.measure.text_tokens import open_tokenizer
 from phasemeter.measure.workload import open_workload, parse_workload, trace_spec
 from phasemeter.record.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., object])
 
 MAKES_A_LOAD = (
-    "rate", "arrivals", "duration", "trace", "trace_scale", "trace_window", "workload",
+    "rate", "arrivals", "duration", "trace", "trace_scale", "trace_window", "workload", "tokenizer",
     "think_s", "stagger_s", "cancel_ratio", "cancel_after_tokens", "late_limit_ms",
 )  # fmt: skip
 """Given one of these, the run is a load and no grid."""
@@ -143,7 +144,7 @@ def load_of(options: dict[str, object], grid: Grid, given: Collection[str]) -> L
         seed=grid.seed,
         warmup=grid.warmup,
         sampling=grid.sampling,
-        tokenizer=text_of(options, "tokenizer"),
+        tokenizer=_tokenizer(text_of(options, "tokenizer")),
         late_limit_ms=number_of(options, "late_limit_ms") or LATE_LIMIT_MS,
     )
 
@@ -265,6 +266,13 @@ def _workload(options: dict[str, object], grid: Grid, given: Collection[str]) ->
         spec = {"kind": "lengths", "input": _list(grid.input_tokens), "output": _list(grid.output_tokens)}
     open_workload(spec, grid.seed)
     return spec
+
+
+def _tokenizer(name: str | None) -> str | None:
+    """The name, opened once so that a wrong one is told before anything is started."""
+    if name is not None:
+        open_tokenizer(name)
+    return name
 
 
 def _list(counts: tuple[int, ...]) -> str:
