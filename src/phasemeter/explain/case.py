@@ -10,7 +10,7 @@ from phasemeter.explain.cold import Cold
 from phasemeter.explain.facts import Contradiction
 from phasemeter.explain.levels import LevelLoad
 from phasemeter.explain.load import Concurrency, Throughput
-from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings
 from phasemeter.explain.shapes import ShapeSummary
 from phasemeter.explain.verdict import Check, Verdict
 from phasemeter.record.run import Run
@@ -20,9 +20,9 @@ class Case(Struct, frozen=True):
     """A run and what was derived from it. `ok` and `failed` are measured requests, `warm` the warm-up."""
 
     run: Run
-    ok: tuple[Reading, ...]
-    failed: tuple[Reading, ...]
-    warm: tuple[Reading, ...]
+    ok: Readings
+    failed: Readings
+    warm: Readings
     shapes: tuple[ShapeSummary, ...]
     concurrency: Concurrency
     levels: tuple[LevelLoad, ...]
@@ -33,7 +33,7 @@ class Case(Struct, frozen=True):
     """By request id; only measured requests that contradict themselves."""
 
     @property
-    def measured(self) -> tuple[Reading, ...]:
+    def measured(self) -> Readings:
         """All measured requests, successful or not."""
         return self.ok + self.failed
 

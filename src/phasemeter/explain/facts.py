@@ -3,10 +3,17 @@ compare what two parties saw of the same thing. Each contradiction is told, none
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
+from phasemeter.explain.columns import ABSENT
 from phasemeter.explain.phases import Reading, Span, read
+from phasemeter.explain.readings import Readings
 from phasemeter.record.timeline import Timeline, broken_invariants
+
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Bools, Ints
 
 FRONT_END_SLACK_NS = 100_000
 """How far below zero the front end may be: two clocks tick apart by less than 0.1 ms a request."""
@@ -37,6 +44,54 @@ def contradictions_of(reading: Reading) -> list[Contradiction]:
         if evidence is not None:
             found.append(Contradiction(fact.__name__.lstrip("_"), evidence))
     return found
+
+
+def all_contradictions(readings: Readings) -> dict[str, list[Contradiction]]:
+    """`contradictions_of` by request id, of those requests that have any; columns tell which to look at."""
+    import numpy as np
+
+    found: dict[str, list[Contradiction]] = {}
+    for place in np.flatnonzero(_doubtful(readings)).tolist():
+        reading = readings[place]
+        if told := contradictions_of(reading):
+            found[reading.timeline.id] = told
+    return found
+
+
+def _doubtful(readings: Readings) -> Bools:
+    """No request outside of these contradicts itself: the conditions of the facts below, or wider ones."""
+    import numpy as np
+
+    prefill, engine = readings.ns("prefill"), readings.ns("engine_decode")
+    client, front_end, e2e = readings.ns("decode"), readings.ns("front_end"), readings.ns("e2e")
+    found = readings.told("disordered") == 1
+    found |= (front_end != ABSENT) & (front_end < -FRONT_END_SLACK_NS)
+    found |= np.where(prefill == ABSENT, 0, prefill) + np.where(engine == ABSENT, 0, engine) > e2e
+    longest = np.maximum(client, engine)
+    apart = np.abs(client - engine) > np.maximum(DECODE_SLACK_NS, DECODE_SLACK_RATIO * longest)
+    found |= (client != ABSENT) & (engine != ABSENT) & apart
+    counted = readings.told("counted")
+    stream = np.where((readings.told("counts_told") == 1) & (counted > 0), counted, ABSENT)
+    told = np.stack((readings.told("engine_tokens"), readings.told("usage_completion"), stream))
+    least = np.where(told == ABSENT, -ABSENT - 1, told).min(axis=0)
+    return found | (told.max(axis=0) > least)
+
+
+def delivery_lags_ns(readings: Readings) -> Ints:
+    """`delivery_lag_ns` of each request; `ABSENT` where nothing waited or nobody can tell."""
+    import numpy as np
+
+    client, engine = readings.ns("decode"), readings.ns("engine_decode")
+    parts = [readings.told(name) for name in ("engine_e2e", "queue", "prefill", "engine_decode")]
+    whole, queue, prefill, decode = parts
+    all_told = np.all([part != ABSENT for part in parts], axis=0)
+    served = np.where(all_told, np.maximum(0, whole - queue - prefill - decode), 0)
+    later, slack = (
+        client - engine,
+        np.maximum(DECODE_SLACK_NS, DECODE_SLACK_RATIO * np.maximum(client, engine)),
+    )
+    waited = (client != ABSENT) & (engine != ABSENT) & (slack < later) & (later <= slack + served)
+    return np.where(waited, later, ABSENT)
 
 
 def _front_end(reading: Reading) -> str | None:

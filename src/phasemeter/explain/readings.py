@@ -6,6 +6,7 @@ columns, where absent is `ABSENT`. Both say the same: `phases.read` is the defin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast, overload
 
@@ -178,6 +179,16 @@ def clocks(readings: Readings, origin: dict[str, str]) -> tuple[list[str], Ints]
     names: dict[str, int] = {}
     numbers = [names.setdefault(origin[name], len(names)) for name in readings.ids()]
     return list(names), np.array(numbers, dtype=np.int64)
+
+
+def outcomes_of(readings: Readings) -> Counter[str]:
+    """How many ended how, in order of the first of each; those given up on purpose as "cancelled_planned"."""
+    import numpy as np
+
+    names = (*(outcome.value for outcome in OUTCOMES), "cancelled_planned")
+    number = np.where(readings.told("given_up") == 1, len(OUTCOMES), readings.told("outcome"))
+    numbers, first, counts = np.unique(number, return_index=True, return_counts=True)
+    return Counter({names[int(numbers[i])]: int(counts[i]) for i in np.argsort(first).tolist()})
 
 
 class _Sent(Struct, frozen=True, eq=False):

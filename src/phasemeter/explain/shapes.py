@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
 from phasemeter.explain.attribute import Attribution, Mean, attribute
+from phasemeter.explain.columns import ABSENT, total
 from phasemeter.explain.floors import FloorCheck, Load, floor_check, kv_us_per_token
 from phasemeter.explain.front_end import FrontEndSplit, front_end_split
-from phasemeter.explain.growth import DecodeSlope, Exponent, Point, decode_slope, exponents
-from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists, gaps_ns, latency, phase_dists
+from phasemeter.explain.growth import DecodeSlope, Exponent, Point, decode_slopes, exponents
+from phasemeter.explain.latency import Latency, PhaseDist, PhaseDists, latency, phase_dists, token_gaps_ns
 from phasemeter.explain.load import Throughput, concurrency, throughput
-from phasemeter.explain.phases import PHASE_NAMES, Reading, Span
+from phasemeter.explain.phases import PHASE_NAMES, Reading
+from phasemeter.explain.readings import Readings, clocks, milliseconds, readings_of
 from phasemeter.explain.roof import DATASHEET, MEASURED, Roof
-from phasemeter.explain.shape_key import Asked, ShapeKey, asked_of, grouping, shape_key
+from phasemeter.explain.shape_key import Asked, ShapeKey, asked_of, cell_grouping, shape_key
 from phasemeter.record.engine import Outcome
+
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Ints
 
 __all__ = ["Latency", "PhaseDist", "PhaseDists", "ShapeKey", "ShapeSummary", "shape_key", "summarise_shapes"]
 
@@ -60,48 +66,57 @@ class Context(Struct, frozen=True):
     origin: dict[str, str]
     engine_kind: str
 
-    def blocks(self, readings: Sequence[Reading]) -> list[int]:
+    def blocks(self, readings: Sequence[Reading]) -> Ints:
         """A number for each request's block; blocks of two clocks are two blocks."""
-        numbers: dict[tuple[str, int], int] = {}
-        names = [(self.origin[r.timeline.id], r.timeline.cell.block) for r in readings]
-        return [numbers.setdefault(name, len(numbers)) for name in names]
+        import numpy as np
+
+        columns = readings_of(readings)
+        _, clock = clocks(columns, self.origin)
+        _, block = np.unique(columns.by_cell(lambda cell: cell.block), return_inverse=True)
+        _, first, number = np.unique(
+            clock * (int(block.max(initial=0)) + 1) + block, return_index=True, return_inverse=True
+        )
+        return np.argsort(np.argsort(first))[number]  # numbered in order of their first request
 
 
-def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, list[Reading]]:
+def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, Readings]:
     """Requests by shape (or bucket of shapes), shapes in order."""
-    key_of = grouping(reading.timeline for reading in readings)
-    found: defaultdict[ShapeKey, list[Reading]] = defaultdict(list)
-    for reading in readings:
-        found[key_of(reading.timeline)].append(reading)
-    return {key: found[key] for key in sorted(found, key=lambda key: key.order)}
+    columns = readings_of(readings)
+    cells = columns.cells()
+    key_of = cell_grouping(cells)
+    keys = sorted({key_of(cell) for cell, _ in cells}, key=lambda key: key.order)
+    return {key: columns.take(columns.told_of(lambda cell, key=key: key_of(cell) == key)) for key in keys}
 
 
 def summarise_shapes(measured: Sequence[Reading], context: Context) -> tuple[ShapeSummary, ...]:
     """One summary for every shape among the measured requests, also for one whose requests all failed."""
-    decoding = _decoding(measured, context)
-    return tuple(_summarise(key, rs, context, decoding[key.asked]) for key, rs in by_shape(measured).items())
+    columns = readings_of(measured)
+    decoding = _decoding(columns, context)
+    return tuple(_summarise(key, rs, context, decoding[key.asked]) for key, rs in by_shape(columns).items())
 
 
-def _decoding(measured: Sequence[Reading], context: Context) -> dict[Asked, int]:
+def _decoding(measured: Readings, context: Context) -> dict[Asked, int]:
     """Sequences that shared a decode step at each level, on average: at least one."""
     busy_ns = {
         Asked(level.asked, level.rate_per_s): level.busy_s * 1e9
         for level in concurrency(measured, context.origin).levels
     }
-    decode_ns = dict.fromkeys(busy_ns, 0)
-    for reading in measured:
-        if reading.phases.decode is not None:
-            decode_ns[asked_of(reading.timeline.cell)] += reading.phases.decode.ns
-    return {asked: max(1, int(decode_ns[asked] / ns)) if ns > 0 else 1 for asked, ns in busy_ns.items()}
+    decode_ns = measured.ns("decode")
+    found: dict[Asked, int] = {}
+    for asked, ns in busy_ns.items():
+        here = decode_ns[measured.told_of(lambda cell, asked=asked: asked_of(cell) == asked)]
+        found[asked] = max(1, int(total(here) / ns)) if ns > 0 else 1
+    return found
 
 
 def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...]:
     """Local exponents of prefill (or `first`) with input length, and of TPOT with mean context, along each
     line of shapes."""
     found: list[Exponent] = []
-    single = {key: readings for key, readings in by_shape(_ok(measured)).items() if key.one_shape}
+    ok = _ok(readings_of(measured))
+    single = {key: readings for key, readings in by_shape(ok).items() if key.one_shape}
     for (asked, output_tokens), shapes in _lines(single):
-        whole = all(r.phases.prefill is not None for _, readings in shapes for r in readings)
+        whole = all(bool((readings.ns("prefill") != ABSENT).all()) for _, readings in shapes)
         metric = "prefill" if whole else "first"
         starts = [_point(key.input_tokens, rs, context, metric) for key, rs in shapes]
         steps = [_point(key.input_tokens + key.output_tokens // 2, rs, context, "tpot") for key, rs in shapes]
@@ -110,10 +125,10 @@ def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...
     return tuple(found)
 
 
-_Shapes = list[tuple[ShapeKey, list[Reading]]]
+_Shapes = list[tuple[ShapeKey, Readings]]
 
 
-def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[Asked, int | None], _Shapes]]:
+def _lines(shapes: dict[ShapeKey, Readings]) -> list[tuple[tuple[Asked, int | None], _Shapes]]:
     """Shapes that differ in input length, by (level, output length). Where every length has one output
     length of its own (paired lists) they are one line, its output length None: neither prefill nor a step at a
     given context depends on how long the answer will be."""
@@ -130,7 +145,7 @@ def _lines(shapes: dict[ShapeKey, list[Reading]]) -> list[tuple[tuple[Asked, int
     return found
 
 
-def _summarise(key: ShapeKey, readings: list[Reading], context: Context, decoding: int) -> ShapeSummary:
+def _summarise(key: ShapeKey, readings: Readings, context: Context, decoding: int) -> ShapeSummary:
     ok = _ok(readings)
     blocks = context.blocks(ok)
     levels = concurrency(readings, context.origin)
@@ -145,7 +160,7 @@ def _summarise(key: ShapeKey, readings: list[Reading], context: Context, decodin
         key=key,
         ok=len(ok),
         failed=len(readings) - len(ok),
-        blocks=len(set(blocks)),
+        blocks=int(blocks.max(initial=-1)) + 1,
         latency=seen,
         phases=shape_phases,
         floor_measured=checks.get(MEASURED),
@@ -153,8 +168,8 @@ def _summarise(key: ShapeKey, readings: list[Reading], context: Context, decodin
         attribution=attribute(
             _means(shape_phases), roof, load, launches_one_by_one=context.engine_kind in EAGER_ENGINES
         ),
-        decode_slope=decode_slope(
-            [gaps_ns(r) for r in ok], blocks, None if roof is None else kv_us_per_token(roof, load)
+        decode_slope=decode_slopes(
+            *token_gaps_ns(ok), blocks, None if roof is None else kv_us_per_token(roof, load)
         ),
         throughput=throughput(ok, readings, context.origin),
         seen_max=levels.seen_max,
@@ -163,22 +178,35 @@ def _summarise(key: ShapeKey, readings: list[Reading], context: Context, decodin
     )
 
 
-def _ok(readings: Sequence[Reading]) -> list[Reading]:
-    return [r for r in readings if r.timeline.outcome is Outcome.OK]
+def _ok(readings: Readings) -> Readings:
+    return readings.take(readings.where(Outcome.OK))
 
 
-def _load(key: ShapeKey, ok: list[Reading], together: int) -> Load:
+def _load(key: ShapeKey, ok: Readings, together: int) -> Load:
+    import numpy as np
+
     n = max(1, len(ok))
-    mix: Counter[tuple[int, int]] = Counter()
-    if not key.one_shape:
-        mix.update((r.timeline.cell.input_tokens, cached_tokens(r)) for r in ok)
+    cached = cached_of(ok)
+    mix: list[tuple[int, int, int]] = []
+    if not key.one_shape and ok:
+        pairs = np.stack((ok.by_cell(lambda cell: cell.input_tokens), cached))
+        found, counts = np.unique(pairs, axis=1, return_counts=True)
+        mix = [(int(t), int(c), int(n)) for t, c, n in zip(*found, counts, strict=True)]
     return Load(
-        input_tokens=round(sum(tokens * count for (tokens, _), count in mix.items()) / n) or key.input_tokens,
-        cached_tokens=round(sum(cached_tokens(r) for r in ok) / n),
-        output_tokens=sum(r.tokens for r in ok) / n,
+        input_tokens=round(sum(tokens * count for tokens, _, count in mix) / n) or key.input_tokens,
+        cached_tokens=round(total(cached) / n),
+        output_tokens=total(ok.tokens()) / n,
         decode_batch=max(1, together),
-        mix=tuple((tokens, cached, count) for (tokens, cached), count in sorted(mix.items())),
+        mix=tuple(mix),
     )
+
+
+def cached_of(readings: Readings) -> Ints:
+    """`cached_tokens` of each request."""
+    import numpy as np
+
+    most = np.maximum(readings.told("usage_cached"), readings.told("engine_cached"))
+    return np.where(most == ABSENT, 0, most)
 
 
 def cached_tokens(reading: Reading) -> int:
@@ -212,22 +240,23 @@ def _means(phases: PhaseDists) -> dict[str, Mean]:
     return means
 
 
-def _point(tokens: int, readings: list[Reading], context: Context, metric: str) -> Point:
-    values: list[float] = []
-    blocks: list[int] = []
-    for reading, block in zip(readings, _global_blocks(readings, context), strict=True):
-        ns = reading.tpot_ns if metric == "tpot" else _span_ns(getattr(reading.phases, metric))
-        if ns is not None:
-            values.append(ns / 1e6)
-            blocks.append(block)
-    return Point(tokens, tuple(values), tuple(blocks))
+def _point(tokens: int, readings: Readings, context: Context, metric: str) -> Point:
+    if metric == "tpot":
+        tpot, known = readings.tpot_ns()
+        values = tpot[known] / 1e6
+    else:
+        values, known = milliseconds(readings.ns(metric))
+    blocks = _global_blocks(readings, context)[known]
+    return Point(
+        tokens, tuple(cast("list[float]", values.tolist())), tuple(cast("list[int]", blocks.tolist()))
+    )
 
 
-def _global_blocks(readings: list[Reading], context: Context) -> list[int]:
+def _global_blocks(readings: Readings, context: Context) -> Ints:
     """Block numbers that mean the same for every shape, so that two lengths can be drawn together."""
-    names = {name: i for i, name in enumerate(sorted(set(context.origin.values())))}
-    return [names[context.origin[r.timeline.id]] + len(names) * r.timeline.cell.block for r in readings]
+    import numpy as np
 
-
-def _span_ns(span: Span | None) -> int | None:
-    return None if span is None else span.ns
+    every = sorted(set(context.origin.values()))
+    names, clock = clocks(readings, context.origin)
+    number = np.array([every.index(name) for name in names], dtype=np.int64)
+    return number[clock] + len(every) * readings.by_cell(lambda cell: cell.block)

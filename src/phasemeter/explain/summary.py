@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from phasemeter.explain.case import Case
 from phasemeter.explain.checks import run_checks
 from phasemeter.explain.cold import Cold, cold
+from phasemeter.explain.columns import ABSENT
 from phasemeter.explain.contract import Json, latency_json, phases_json, shapes_json, struct_json
-from phasemeter.explain.facts import contradictions_of
+from phasemeter.explain.facts import all_contradictions
 from phasemeter.explain.growth import Exponent
 from phasemeter.explain.latency import Latency, PhaseDists, latency, phase_dists
-from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins, throughput
-from phasemeter.explain.phases import Reading, read
+from phasemeter.explain.load import Concurrency, Throughput, concurrency, origins_by_id, throughput
+from phasemeter.explain.readings import Readings, clocks, outcomes_of, readings_of
 from phasemeter.explain.roof import Roof, best_header, roofs, shape_of
 from phasemeter.explain.server_metrics import ServerMetrics, server_metrics, server_metrics_json
 from phasemeter.explain.shapes import Context, ShapeSummary, growth, summarise_shapes
@@ -92,12 +90,12 @@ def summarise(
     """Derive everything from `run`. `hardware` (a name in the table) and `model_shape` (a preset or a
     config.json) stand in for what the header does not know, or replace it; every level of load is judged by `slo`.
     Raises InputError for names that are not known."""
-    origin = origins(run)
-    readings = [read(timeline) for timeline in run.requests]
-    warm = tuple(r for r in readings if r.timeline.cell.warmup)
-    measured = [r for r in readings if not r.timeline.cell.warmup]
-    ok = tuple(r for r in measured if r.timeline.outcome is Outcome.OK)
-    failed = tuple(r for r in measured if r.timeline.outcome is not Outcome.OK and not r.timeline.given_up)
+    readings = readings_of(run.requests)
+    origin = origins_by_id(readings.columns.ids, run.header.run_id)
+    warm_up = readings.told_of(lambda cell: cell.warmup)
+    warm, measured = readings.take(warm_up), readings.take(~warm_up)
+    ok = measured.take(measured.where(Outcome.OK))
+    failed = measured.take(~measured.where(Outcome.OK) & (measured.told("given_up") == 0))
     header = best_header(run)
     held = roofs(header, hardware=hardware, model_shape=model_shape)
     context = Context(held, origin, run.header.engine.kind)
@@ -114,7 +112,7 @@ def summarise(
         throughput=throughput(ok, measured, origin),
         cold=cold(_first_clock(readings, origin)),
         origin=origin,
-        contradictions={r.timeline.id: cs for r in measured if (cs := contradictions_of(r))},
+        contradictions=all_contradictions(measured),
     )
     checks = run_checks(case)
     blocks = context.blocks(ok)
@@ -187,41 +185,33 @@ def summary_json(summary: Summary) -> Json:
     }
 
 
-def _requests(case: Case, measured: Sequence[Reading]) -> Requests:
-    outcomes = Counter(
-        "cancelled_planned" if reading.timeline.given_up else reading.timeline.outcome.value
-        for reading in measured
-    )
+def _requests(case: Case, measured: Readings) -> Requests:
     return Requests(
         planned=case.run.header.planned,
         ok=len(case.ok),
         failed=len(case.failed),
-        by_outcome=dict(outcomes.most_common()),
+        by_outcome=dict(outcomes_of(measured).most_common()),
         warmup=len(case.warm),
     )
 
 
-def _first_clock(readings: Sequence[Reading], origin: dict[str, str]) -> list[Reading]:
+def _first_clock(readings: Readings, origin: dict[str, str]) -> Readings:
     """The requests of the first run: only one clock can say what came first."""
-    if not readings:
-        return []
-    first = origin[readings[0].timeline.id]
-    return [r for r in readings if origin[r.timeline.id] == first]
+    _, clock = clocks(readings, origin)
+    return readings.take(clock == 0)
 
 
-def _tokens_counted(ok: Sequence[Reading]) -> str:
-    if ok and all(
-        r.timeline.usage is not None and r.timeline.usage.completion_tokens is not None for r in ok
-    ):
+def _tokens_counted(ok: Readings) -> str:
+    if ok and bool((ok.told("usage_completion") != ABSENT).all()):
         return "usage"
-    return "server" if ok and all(r.timeline.counts is not None for r in ok) else "chunk"
+    return "server" if ok and bool(ok.told("counts_told").all()) else "chunk"
 
 
-def _itl_counted(ok: Sequence[Reading]) -> str | None:
-    told = {r.gap_tokens is not None for r in ok if r.gaps_ns}
-    if len(told) > 1:
-        return "mixed"
-    return None if not told else "token" if True in told else "chunk"
+def _itl_counted(ok: Readings) -> str | None:
+    told = ok.told("counts_told")[ok.gap_sizes() > 0]
+    if not told.size:
+        return None
+    return "token" if told.all() else "mixed" if told.any() else "chunk"
 
 
 def _ceiling(roof: Roof) -> Ceiling:
