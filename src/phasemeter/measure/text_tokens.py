@@ -65,7 +65,7 @@ class TextTokens:
 
 @lru_cache(maxsize=4)
 def open_tokenizer(name: str) -> TextTokens:
-    """The tokenizer of a model's directory, or of a name that is in the local cache. Raises InputError when it is not
+    """The tokenizer of a model's directory or GGUF file, or of a name that is in the local cache. Raises InputError when it is not
     there or its library is not installed."""
     folder = Path(name)
     file = folder if folder.name == "tokenizer.json" else folder / "tokenizer.json"
@@ -91,7 +91,9 @@ def _from_file(file: Path) -> Callable[[str], Sequence[int]]:
 def _from_transformers(name: str) -> Callable[[str], Sequence[int]]:
     transformers = _library("transformers")
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=True)
+        file = Path(name)
+        where, inside = (str(file.parent), {"gguf_file": file.name}) if file.suffix == ".gguf" else (name, {})
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=True, **inside)
     except (OSError, ValueError, KeyError, TypeError) as error:
         why = str(error).strip().splitlines() or [""]
         raise InputError(
