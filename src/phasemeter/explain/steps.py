@@ -99,7 +99,7 @@ def summarise_steps(run: Run) -> StepsSummary | None:
     told = told_steps(run.steps)
     if not told:
         return StepsSummary(steps=len(run.steps), told=0, note=UNTOLD)
-    placed = _measured(run)
+    placed = measured_lines(run)
     tables = tables_in(told, placed)
     requests = [one for line in placed if (one := request_steps(tables, line)) is not None]
     lost = sorted(requests, key=lambda r: -(r.interference_ms or 0.0))
@@ -124,7 +124,9 @@ def life_of(run: Run, request: str, index: int = 0) -> Life | None:
     told = told_steps(run.steps)
     line = line_of(run, request, index)
     return (
-        life_over(tables_in(told, [*_measured(run), line]), line, most=MOST_ROWS) if told and line else None
+        life_over(tables_in(told, [*measured_lines(run), line]), line, most=MOST_ROWS)
+        if told and line
+        else None
     )
 
 
@@ -175,7 +177,7 @@ def _same(line: SeenRequest, found: RequestSteps) -> bool:
     return (line.request, line.index) == (found.request, found.index)
 
 
-def _measured(run: Run) -> list[SeenRequest]:
+def measured_lines(run: Run) -> list[SeenRequest]:
     """What the engine saw of measured, successful requests that can be laid over the steps."""
     wanted = {t.id for t in run.requests if not t.cell.warmup and t.outcome is Outcome.OK}
     return [
