@@ -8,6 +8,7 @@ its local files: nothing is downloaded.
 from __future__ import annotations
 
 import importlib
+import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -65,8 +66,8 @@ class TextTokens:
 
 @lru_cache(maxsize=4)
 def open_tokenizer(name: str) -> TextTokens:
-    """The tokenizer of a model's directory or GGUF file, or of a name that is in the local cache. Raises InputError when it is not
-    there or its library is not installed."""
+    """The tokenizer of a model's directory or GGUF file, or of a name in the local cache. Raises InputError when it is
+    not there or its library is not installed."""
     folder = Path(name)
     file = folder if folder.name == "tokenizer.json" else folder / "tokenizer.json"
     try:
@@ -94,10 +95,10 @@ def _from_transformers(name: str) -> Callable[[str], Sequence[int]]:
         file = Path(name)
         where, inside = (str(file.parent), {"gguf_file": file.name}) if file.suffix == ".gguf" else (name, {})
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, local_files_only=True, **inside)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, ImportError, struct.error) as error:
         why = str(error).strip().splitlines() or [""]
         raise InputError(
-            _FIELD, name, f"no tokenizer of that name is on this machine ({why[0][:120]})"
+            _FIELD, name, f"no usable tokenizer of that name is on this machine ({why[0][:80]})"
         ) from error
     return lambda text: tokenizer(text, verbose=False)["input_ids"]
 

@@ -185,6 +185,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, text):
 
 def test_a_tokenizer_that_is_not_here_is_refused(tmp_path):
     pytest.importorskip("transformers")
-    for name in (str(tmp_path), "nobody/no-such-model", "x" * 5000):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF\x03\0\0\0oops")
+    for name in (str(tmp_path), str(tmp_path / "bad.gguf"), "nobody/no-such-model", "x" * 5000):
         with pytest.raises(InputError, match="--tokenizer"):
             open_tokenizer(name)
