@@ -269,3 +269,25 @@ def test_a_server_that_takes_no_connection_is_given_up_by_its_limit(tmp_path):
         asyncio.run(main())
     assert outcomes(read_run(out)) <= {Outcome.TIMEOUT_CONNECT, Outcome.RESET}
     assert Outcome.TIMEOUT_CONNECT in outcomes(read_run(out))
+
+
+def test_ctrl_c_in_an_open_loop_keeps_everything(tmp_path):
+    out = tmp_path / "run.jsonl"
+    with Server(0, "--ttft-ms", "400") as server:
+        process = subprocess.Popen(
+            [
+                sys.executable, "-c", "from phasemeter.cli import main; main()", "measure", "--engine", "openai",
+                "--url", server.url, "--rate", "50", "--duration", "60", "--warmup", "0", "--input-tokens", "8",
+                "--output-tokens", "4", "--out", str(out),
+            ],
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENV, text=True,
+        )  # fmt: skip
+        once_measured(out, lambda: process.send_signal(signal.SIGINT)).join()
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert "Traceback" not in told
+    found = read_run(out)
+    assert found.footer is not None
+    assert found.footer.interrupted
+    assert outcomes(found) == {Outcome.OK, Outcome.CANCELLED}
+    assert not any(t.given_up for t in found.requests)

@@ -312,3 +312,15 @@ def test_lengths_of_text_are_asked_for_before_the_first_stage(tmp_path):
         lambda c: TextOnly(TRUTH, c),
     )
     assert all(t.usage and t.usage.prompt_tokens == t.cell.input_tokens for t in measured(found))
+
+
+def test_a_wall_clock_that_is_set_during_the_run_moves_no_number(tmp_path, monkeypatch):
+    """Stepped by 50 ms at every look, as a bad time server does."""
+    from phasemeter.record import clock as clocks
+
+    asked = load(Stage(rate_per_s=20.0, duration_ns=5 * S), Stage(concurrency=3, requests=30), think_s=0.1)
+    steady = run(asked, tmp_path / "steady.jsonl")
+    stepped = iter(range(10**18, 2 * 10**18, 50 * MS))
+    monkeypatch.setattr(clocks.time, "time_ns", lambda: next(stepped))
+    monkeypatch.setattr(clocks.time, "time", lambda: next(stepped) / 1e9)
+    assert run(asked, tmp_path / "stepped.jsonl").requests == steady.requests
