@@ -82,12 +82,13 @@ class _ToolCall(Struct):
 
 
 _chunk = msgspec.json.Decoder(_Chunk)
+_chunks = msgspec.json.Decoder(_Chunk)
 _coded = msgspec.json.Decoder(_Coded)
 _code = msgspec.json.Decoder(_Code)
 _tool_calls = msgspec.json.Decoder(list[_ToolCall])
 
 
-class Fact(Struct, frozen=True):
+class Fact(Struct, frozen=True, gc=False):
     """What one chunk says. `completion_tokens` is the count so far where the chunk carries usage."""
 
     kind: EmissionKind
@@ -108,22 +109,45 @@ def read_chunk(data: bytes, event_name: bytes = b"") -> Fact:
     if event_name == b"error":
         return Fact(EmissionKind.ERROR, error=message_of(data), code=_status_of(data))
     chunk = _chunk.decode(data)
-    if _told(chunk.error) or chunk.object == "error":
+    return _fact(chunk, data, _usage(chunk.usage))
+
+
+def read_chunks(lines: Sequence[bytes]) -> list[Fact]:
+    """Read the data of many events without names, none with a line end in it, at once. The same facts as from
+    `read_chunk`, but that `usage` stands only in the last chunk that has one: no other is asked for. Raises one of
+    `UNREADABLE` when any of them is no JSON object of the expected shape."""
+    done = bool(lines) and lines[-1] == b"[DONE]"
+    chunks = _chunks.decode_lines(b"\n".join(lines[:-1] if done else lines))
+    if len(chunks) != len(lines) - done:
+        raise msgspec.DecodeError("an event without data")
+    last = next(
+        (i for i, c in reversed([*enumerate(chunks)]) if c.usage is not None and not _is_error(c)), -1
+    )
+    facts = [
+        _fact(chunk, data, _usage(chunk.usage) if i == last else None)
+        for i, (chunk, data) in enumerate(zip(chunks, lines, strict=False))
+    ]
+    if done:
+        facts.append(Fact(EmissionKind.DONE))
+    return facts
+
+
+def _is_error(chunk: _Chunk) -> bool:
+    return _told(chunk.error) or chunk.object == "error"
+
+
+def _fact(chunk: _Chunk, data: bytes, usage: Usage | None) -> Fact:
+    if _is_error(chunk):
         return Fact(EmissionKind.ERROR, error=message_of(data), code=_status_of(data))
-    usage = chunk.usage
-    choice = chunk.choices[0] if chunk.choices else None
+    choices = chunk.choices
+    if not choices:
+        kind = EmissionKind.KEEPALIVE if chunk.usage is None else EmissionKind.USAGE
+        report = _report(chunk, None)
+        return Fact(kind, "", _count(chunk, report), None, usage, report)
+    choice = choices[0]
     kind, text = _content(choice)
     report = _report(chunk, choice)
-    if choice is None and usage is not None:
-        kind = EmissionKind.USAGE
-    return Fact(
-        kind=kind,
-        text=text,
-        completion_tokens=_count(chunk, report),
-        finish_reason=choice.finish_reason if choice is not None else None,
-        usage=_usage(usage),
-        report=report,
-    )
+    return Fact(kind, text, _count(chunk, report), choice.finish_reason, usage, report)
 
 
 def first_token_ns(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> int | None:
@@ -181,9 +205,7 @@ def _message(value: object) -> str | None:
     return None
 
 
-def _content(choice: _Choice | None) -> tuple[EmissionKind, str]:
-    if choice is None:
-        return EmissionKind.KEEPALIVE, ""
+def _content(choice: _Choice) -> tuple[EmissionKind, str]:
     delta = choice.delta
     if delta is None:  # completions
         if choice.text:
@@ -236,6 +258,13 @@ def _usage(usage: _Usage | None) -> Usage | None:
 
 def _report(chunk: _Chunk, choice: _Choice | None) -> EngineReport | None:
     """What the server tells of its own times, by the field that holds it (see `http_reports`)."""
+    if (
+        chunk.metrics is _UNSET
+        and chunk.timings is _UNSET
+        and chunk.meta_info is _UNSET
+        and (choice is None or choice.meta_info is _UNSET)
+    ):
+        return None  # nearly always
     info = chunk.meta_info if _told(chunk.meta_info) else choice.meta_info if choice is not None else _UNSET
     try:
         for raw, read in (

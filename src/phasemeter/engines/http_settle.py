@@ -9,8 +9,8 @@ from http import HTTPStatus
 from msgspec import Struct
 from msgspec.structs import replace
 
-from phasemeter.engines.http_chunks import UNREADABLE, Fact, message_of, read_chunk
-from phasemeter.engines.http_sse import sse_events
+from phasemeter.engines.http_chunks import UNREADABLE, Fact, message_of, read_chunk, read_chunks
+from phasemeter.engines.http_sse import plain_events, sse_events
 from phasemeter.engines.http_wire import Answer, End
 from phasemeter.record.clock import Clock, anchor
 from phasemeter.record.engine import GENERATED, Emission, EmissionKind, Outcome, Result
@@ -142,6 +142,16 @@ def _streamed(bare: Result, answer: Answer) -> Result:
 
 
 def _read(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> _Stream:
+    plain = plain_events(stamps_ns, pieces)
+    if plain is not None:
+        try:
+            return _Stream(tuple(plain[0]), tuple(read_chunks(plain[1])))
+        except UNREADABLE:
+            pass  # one by one, to say which and to keep the rest
+    return _read_any(stamps_ns, pieces)
+
+
+def _read_any(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> _Stream:
     stamps: list[int] = []
     facts: list[Fact] = []
     garbage: str | None = None

@@ -54,6 +54,30 @@ def sse_events(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> Iterator[Ss
         yield SseEvent(where.stamp_ns(position), _joined(data), name, closed=False)
 
 
+def plain_events(stamps_ns: Sequence[int], pieces: Sequence[bytes]) -> tuple[list[int], list[bytes]] | None:
+    """(stamps, data) of a stream whose every event is one `data: ` line and a blank one, ended by LF, as nearly all
+    servers write; None for any other, which `sse_events` reads. Several times as quick, and the same answer."""
+    body = b"".join(pieces)
+    if not (body.startswith(_OPENING) and body.endswith(b"\n\n")) or b"\r" in body:
+        return None
+    data = body[len(_OPENING) : -2].split(_BETWEEN)
+    if body.count(b"\n") != 2 * len(data):
+        return None
+    stamps: list[int] = []
+    end, at, reached = 0, 0, len(pieces[0])
+    for event in data:
+        end += len(event) + len(_BETWEEN)
+        while reached < end:
+            at += 1
+            reached += len(pieces[at])
+        stamps.append(stamps_ns[at])
+    return stamps, data
+
+
+_OPENING = b"data: "
+_BETWEEN = b"\n\ndata: "
+
+
 class _Where:
     """Which piece holds a byte; asked with rising positions only."""
 

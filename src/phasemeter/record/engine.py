@@ -19,6 +19,8 @@ from phasemeter.record.request import Request, Usage
 class EmissionKind(StrEnum):
     """What one received piece of a stream was. Only the first four can hold generated tokens."""
 
+    __hash__ = str.__hash__  # Enum's own is Python code, and every token of a run is looked up by its kind
+
     TEXT = "text"
     REASONING = "reasoning"
     TOOL = "tool"
