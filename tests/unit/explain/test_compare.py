@@ -226,6 +226,62 @@ def test_lengths_from_a_distribution_are_grouped():
     assert "grouped" in notes_of(found)
 
 
+def test_an_open_loop_is_compared_at_its_rate():
+    """Requests that arrive by themselves: batches of consecutive ones, throughput by level."""
+    import msgspec
+
+    def opened(made, rate):
+        return msgspec.structs.replace(
+            made,
+            requests=tuple(
+                msgspec.structs.replace(
+                    t, cell=msgspec.structs.replace(t.cell, concurrency=None, rate_per_s=rate)
+                )
+                for t in made.requests
+            ),
+        )
+
+    shapes = ((64, 5), (128, 5))
+    base, new = (
+        made_run(n, i, scale=1 + i / 5, shapes=shapes, blocks=1, per_block=60) for i, n in enumerate("ab")
+    )
+    found = compare([opened(base, 4.0)], [opened(new, 4.0)])
+    assert found.base.unit == "batch"
+    assert found.row("ttft_p50").answer is Answer.WORSE
+    assert found.row("requests_per_s").strata_told == 1  # shapes are served side by side
+    assert found.row("requests_per_s").answer is Answer.WORSE
+    with pytest.raises(InputError, match="no shape in common"):
+        compare([opened(base, 4.0)], [opened(new, 8.0)])
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RESET, Outcome.OK])
+def test_a_side_without_a_usable_request_decides_nothing(outcome):
+    import msgspec
+
+    base = made_run("a", 1)
+    new = made_run("b", 2, blocks=1, per_block=1)
+    new = msgspec.structs.replace(
+        new, requests=tuple(msgspec.structs.replace(t, outcome=outcome) for t in new.requests)
+    )
+    for found in (compare([base], [new]), compare([new], [base])):
+        assert {row.answer for row in found.rows} <= {Answer.UNDECIDED}
+        assert all(row.reason is not None for row in found.rows)
+
+
+def test_stamps_of_a_broken_clock_spoil_no_arithmetic():
+    import msgspec
+
+    base, new = made_run("a", 1), made_run("b", 2)
+    broken = tuple(
+        msgspec.structs.replace(t, sent_ns=t.end_ns + 10**9) if i % 2 else t
+        for i, t in enumerate(new.requests)
+    )
+    found = compare([base], [msgspec.structs.replace(new, requests=broken)])
+    assert found.new.verdict == "invalid"
+    assert found.row("ttft_mean").effect.lo is None
+    assert found.row("ttft_mean").reason is Reason.NOT_POSITIVE
+
+
 # unlike runs
 
 
