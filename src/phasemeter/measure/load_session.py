@@ -67,16 +67,20 @@ class LoadSession:
         self._scraping: Scraping | None = None
         self._number = 0
 
-    async def stage(self, stage: Stage) -> list[Timeline]:
-        """Run one more stage, to the end of its last request; what came of it is in the file, and here."""
+    async def stage(self, stage: Stage, *, keep: bool = True) -> list[Timeline]:
+        """Run one more stage, to the end of its last request. What came of it is in the file; it is returned, too,
+        unless it need not be kept in memory."""
         number, self._number = self._number, self._number + 1
         recording, load = self._recording, self._load
         seen: list[Timeline] = []
-        recording.tell(_cell(stage), _left_s(stage))
+        ahead = load.stages[number + 1 :]
+        recording.tell(level_cell(stage), _left_s(stage, ahead))
         plan = outlines(load, self._workload, stage, number, self._share)
         opened_ns = self._clock.now_ns()
         async with recording.flights(
-            seen, every_s=SAMPLE_EVERY_S, tick=lambda: self._tick(stage, opened_ns)
+            seen.append if keep else None,
+            every_s=SAMPLE_EVERY_S,
+            tick=lambda: self._tick(stage, ahead, opened_ns),
         ) as flights:
 
             def calm_ns() -> int | None:
@@ -104,7 +108,7 @@ class LoadSession:
         first = load.stages[0]
         at_once = share.part(min(first.concurrency or _FEW_WARMING, _MOST_WARMING))
         items = list(islice(self._workload.items(first, 0), max(_MOST_WARMING, load.warmup or 0)))
-        self._recording.tell(replace(_cell(first), warmup=True), None)
+        self._recording.tell(replace(level_cell(first), warmup=True), None)
         if not self._maker.by_ids and any(item.prompt is None for item in items):
             sizes = sorted(item.input_tokens for item in items)
             asked = (sizes[0], sizes[len(sizes) // 2], sizes[-1])
@@ -125,11 +129,11 @@ class LoadSession:
 
     async def _warm(self, items: Sequence[Item], at_once: int) -> list[Timeline]:
         """Send prompts of the items' lengths that nobody else sends, with short answers."""
-        cell = replace(_cell(self._load.stages[0]), warmup=True)
+        cell = replace(level_cell(self._load.stages[0]), warmup=True)
         warm = [_warm(item, next(self._warm_numbers)) for item in items]
-        requests = [self._maker.make(item, _shaped(item, cell)) for item in warm]
+        requests = [self._maker.make(item, shaped(item, cell)) for item in warm]
         seen: list[Timeline] = []
-        async with self._recording.flights(seen) as flights:
+        async with self._recording.flights(seen.append) as flights:
             await closed_loop(flights, singles(requests), [self._clock.now_ns()] * at_once)
         return seen
 
@@ -161,15 +165,15 @@ class LoadSession:
         load = self._load
         pause_ns = outline.due_ns if stage.concurrency is None else think_ns(load, outline.items[0])
         for place, item in enumerate(outline.items):
-            request = self._maker.make(item, _shaped(item, _cell(stage)))
+            request = self._maker.make(item, shaped(item, level_cell(stage)))
             request = planned_cancel(request, item, load.patience, load.seed)
             later_ns = item.turn.think_ns if item.turn is not None else 0
             yield Send(request, later_ns if place else pause_ns)
 
-    def _tick(self, stage: Stage, started_ns: int) -> None:
+    def _tick(self, stage: Stage, ahead: Sequence[Stage], started_ns: int) -> None:
         """Once a second: tell where we stand, write what was sampled of the server."""
         past_s = (self._clock.now_ns() - started_ns) / 1e9
-        self._recording.tell(_cell(stage), _left_s(stage, past_s))
+        self._recording.tell(level_cell(stage), _left_s(stage, ahead, past_s))
         if self._scraping is not None:
             self._scraping.flush()
 
@@ -197,7 +201,7 @@ async def measure_load(
     With a share and a gate in `beside` this is one process's part of the load."""
     async with load_session(engine, load, clock, out, header, beside) as session:
         for stage in load.stages:
-            await session.stage(stage)
+            await session.stage(stage, keep=False)
 
 
 def planned_requests_of(load: Load, share: Share = WHOLE) -> int | None:
@@ -208,12 +212,13 @@ def planned_requests_of(load: Load, share: Share = WHOLE) -> int | None:
     return sum(known) if len(known) == len(asked) and not bounded else None
 
 
-def _cell(stage: Stage) -> Cell:
+def level_cell(stage: Stage) -> Cell:
     """The level of a stage, without a shape."""
     return Cell(0, 0, concurrency=stage.concurrency, rate_per_s=stage.rate_per_s, block=stage.block)
 
 
-def _shaped(item: Item, level: Cell) -> Cell:
+def shaped(item: Item, level: Cell) -> Cell:
+    """The cell of one item at a level."""
     return replace(level, input_tokens=item.input_tokens, output_tokens=item.output_tokens or OWN_END_TOKENS)
 
 
@@ -223,5 +228,9 @@ def _warm(item: Item, number: int) -> Item:
     return Item(index=number, input_tokens=item.input_tokens, output_tokens=output_tokens)
 
 
-def _left_s(stage: Stage, past_s: float = 0.0) -> float | None:
-    return None if stage.duration_ns is None else max(0.0, stage.duration_ns / 1e9 - past_s)
+def _left_s(stage: Stage, ahead: Sequence[Stage], past_s: float = 0.0) -> float | None:
+    """None where a stage's duration is not known."""
+    lasting = [one.duration_ns for one in (stage, *ahead) if one.duration_ns is not None]
+    if len(lasting) != 1 + len(ahead):
+        return None
+    return max(0.0, lasting[0] / 1e9 - past_s) + sum(lasting[1:]) / 1e9

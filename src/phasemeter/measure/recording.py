@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from phasemeter.measure.descriptors import no_descriptor_left, told_of_descriptors
 from phasemeter.measure.flights import Flights
 from phasemeter.measure.load import WHOLE, Share
+from phasemeter.measure.observe import TimelineSink
 from phasemeter.measure.scrape import DEFAULT_EVERY_S, Scraping
 from phasemeter.measure.telemetry import LoopLag, Probe, reading
 from phasemeter.record.clock import Clock, cpu_ns
@@ -26,7 +27,7 @@ from phasemeter.record.request import Cell
 from phasemeter.record.run import Footer, Header, Sample
 from phasemeter.record.timeline import Timeline
 
-_LAST_WORDS_S = 0.3
+LAST_WORDS_S = 0.3
 """How long an engine gets to tell of its last requests."""
 
 DEAD_AFTER = 8
@@ -101,23 +102,29 @@ class Recording:
         return self._clock.now_ns() if gate is None else await gate(number)
 
     def scraping(self) -> Scraping:
-        """The server beside the run; one process of several looks at it for all of them."""
+        """The server beside the run; where several processes send it, their parent looks at it for all of them."""
         beside = self._beside
-        engine = self._engine if beside.share.mine == 0 else None
+        engine = self._engine if beside.share.of == 1 else None
         return Scraping(
             engine, self._clock, self._writer.write, every_s=beside.scrape_s, probes=beside.probes
         )
 
     @asynccontextmanager
     async def flights(
-        self, seen: list[Timeline], *, every_s: float | None = None, tick: Callable[[], None] | None = None
+        self,
+        seen: TimelineSink | None = None,
+        *,
+        every_s: float | None = None,
+        tick: Callable[[], None] | None = None,
     ) -> AsyncGenerator[Flights]:
         """Flights whose requests go to the file and to `seen`; on leaving, all that ended is there, and one sample of
-        ourselves. With `every_s` a sample is taken (and `tick` called) as often as that, too."""
+        ourselves. With `every_s` a sample is taken (and `tick` called) as often as that, too. No request is kept in
+        memory."""
 
         def sink(timeline: Timeline) -> None:
             self._writer.write(timeline)
-            seen.append(timeline)
+            if seen is not None:
+                seen(timeline)
             self._count(timeline)
 
         beside = self._beside
@@ -152,7 +159,7 @@ class Recording:
     async def last_words(self) -> None:
         """Wait for what the engine has still to tell."""
         if isinstance(self._engine, Insider):
-            await asyncio.sleep(_LAST_WORDS_S)
+            await asyncio.sleep(LAST_WORDS_S)
             self.write_seen()
 
     def tell(self, cell: Cell | None, left_s: float | None) -> None:

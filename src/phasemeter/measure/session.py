@@ -83,7 +83,7 @@ class Session:
             self._recording.tell(cell, None)
         seen: list[Timeline] = []
         started_ns = self._clock.now_ns()
-        async with self._recording.flights(seen) as flights:
+        async with self._recording.flights(seen.append) as flights:
             # all slots are free from now: starting the first wave one by one is our lateness
             slots = [self._clock.now_ns()] * self._slots(cell)
             await closed_loop(flights, singles(requests), slots)

@@ -127,6 +127,8 @@ class Supply:
 def planned_cancel(request: Request, item: Item, patience: Patience, seed: int) -> Request:
     """`request`, to be given up on purpose if the seed says so; the same in every process. One of a single token cannot
     be."""
+    if not patience.cancel_ratio:
+        return request
     draw = random.Random(f"cancel/{seed}/{item.index}").random()
     if draw >= patience.cancel_ratio or request.max_tokens < 2:
         return request
