@@ -264,6 +264,8 @@ def _workload(options: dict[str, object], grid: Grid, given: Collection[str]) ->
         spec = parse_workload(text_of(options, "workload") or "")
     else:
         spec = {"kind": "lengths", "input": _list(grid.input_tokens), "output": _list(grid.output_tokens)}
+    if spec["kind"] == "sharegpt" and text_of(options, "tokenizer"):
+        spec.setdefault("tokenizer", text_of(options, "tokenizer"))
     open_workload(spec, grid.seed)
     return spec
 

@@ -101,6 +101,7 @@ class ItemMaker:
         ids = prompt = None
         if item.prompt is not None:
             prompt = item.prompt
+            cell = replace(cell, input_tokens=cell.input_tokens + self._template_tokens)
         elif self.by_ids:
             parts = [Part(opening.name, opening.tokens) for opening in item.openings]
             ids = token_ids(item.input_tokens, item.index, self._run_id, self._vocab_tokens, parts)

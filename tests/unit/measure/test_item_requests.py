@@ -168,6 +168,13 @@ def test_what_the_server_puts_in_front_is_learnt(word_tokenizer):
             assert 23 + (known.count(prompt) if made._tokenizer else len(prompt.split())) == asked
 
 
+def test_a_text_of_its_own_is_as_long_as_it_is_with_the_template(word_tokenizer):
+    made = maker(BY_TEXT, tokenizer=word_tokenizer)
+    made.learn(100, 123)
+    request = made.make(Item(0, 3, 5, prompt="What is it?"), Cell(3, 5))
+    assert (request.prompt, request.cell.input_tokens) == ("What is it?", 26)
+
+
 def test_a_workload_becomes_requests_of_its_lengths():
     spec = parse_workload("conversations:turns=5,input=uniform:1:90,output=8,system=50")
     made = maker()
