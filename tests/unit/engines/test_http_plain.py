@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -61,7 +62,7 @@ def _streams(draw):
     if draw(st.integers(0, 7)) == 0:
         text = text[: draw(st.integers(0, len(text)))]
     cuts = sorted({0, len(text), *draw(st.lists(st.integers(0, len(text)), max_size=8))})
-    pieces = [text[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
     return [1000 + 10 * i for i in range(len(pieces))], pieces
 
 
