@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from phasemeter.explain.case import Case, grade, graded, percent
 from phasemeter.explain.load import Level
+from phasemeter.explain.readings import milliseconds
 from phasemeter.explain.shape_key import Asked
 from phasemeter.explain.steady import MIN_REQUESTS, State
 from phasemeter.explain.verdict import Check, Verdict
@@ -26,8 +27,8 @@ def late_sends(case: Case) -> Check:
     limit."""
     import numpy as np
 
-    spans = [r.phases.late.ns for r in case.measured if r.phases.late is not None]
-    if not spans:
+    spans = case.measured.ns("late")
+    if not spans.size:
         return Check("late_sends", Verdict.OK, "no request to judge")
     late_ms = float(np.percentile(spans, 99)) / 1e6
     mend = "the client was late, not the server: lower the load or give the client a faster machine"
@@ -152,15 +153,15 @@ def _samples(case: Case) -> tuple[Sample, ...]:
     """Samples from the first measured request on; of a merged run all, since its clocks differ."""
     if len(set(case.origin.values())) > 1 or not case.measured:
         return case.run.samples
-    start_ns = min(r.timeline.started_ns for r in case.measured)
+    start_ns = int(case.measured.told("started").min())
     return tuple(sample for sample in case.run.samples if sample.t_ns >= start_ns)
 
 
 def _lag(lag_ms: float, case: Case) -> Verdict:
     import numpy as np
 
-    seen = [r.ttft_ns / 1e6 for r in case.ok if r.ttft_ns is not None]
-    ttft_ms = float(np.median(seen)) if seen else 0.0
+    seen, _ = milliseconds(case.ok.ns("ttft"))
+    ttft_ms = float(np.median(seen)) if seen.size else 0.0
     return grade(
         lag_ms,
         warn=max(LAG_FLOOR_MS, LAG_OF_TTFT_WARN * ttft_ms),

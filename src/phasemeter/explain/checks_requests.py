@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from phasemeter.explain.case import Case, grade, graded, percent, share
-from phasemeter.explain.facts import delivery_lag_ns
+from phasemeter.explain.columns import ABSENT, total
+from phasemeter.explain.facts import delivery_lags_ns
+from phasemeter.explain.readings import milliseconds, outcomes_of
 from phasemeter.explain.shape_key import Asked, asked_of
-from phasemeter.explain.shapes import cached_tokens
+from phasemeter.explain.shapes import cached_of
 from phasemeter.explain.stats import MIN_FOR_INTERVAL
 from phasemeter.explain.verdict import Check, Verdict
 
@@ -23,7 +25,7 @@ def failures(case: Case) -> Check:
     name, total = "failures", len(case.measured)
     if total == 0:
         return Check(name, Verdict.INVALID, "no measured request", "measure at least one request")
-    outcomes = Counter(r.timeline.outcome.value for r in case.failed)
+    outcomes = outcomes_of(case.failed)
     listed = ", ".join(f"{outcome} {n}" for outcome, n in outcomes.most_common())
     ratio = share(case.failed, case.measured)
     verdict = grade(ratio, warn=FAILURES_WARN, invalid=FAILURES_INVALID)
@@ -72,10 +74,10 @@ def clock(case: Case) -> Check:
 
 def contradictions(case: Case) -> Check:
     """Client, engine and server tell different things of the same request."""
-    found = [[c for c in case.contradictions.get(r.timeline.id, []) if c.name != "order"] for r in case.ok]
-    hit = [cs for cs in found if cs]
+    told = {name: [c for c in found if c.name != "order"] for name, found in case.contradictions.items()}
+    hit = [cs for name in case.ok.ids() if (cs := told.get(name))] if told else []
     if not hit:
-        joined = sum(r.timeline.report is not None for r in case.ok)
+        joined = int(case.ok.told("report_told").sum())
         return Check(
             "contradictions", Verdict.OK, f"none; {joined} of {len(case.ok)} requests have an engine's report"
         )
@@ -92,19 +94,19 @@ def delivery(case: Case) -> Check:
     engine's."""
     import numpy as np
 
-    joined = [r for r in case.ok if r.phases.engine_decode is not None]
-    lags = [lag / 1e6 for r in joined if (lag := delivery_lag_ns(r)) is not None]
+    joined = case.ok.take(case.ok.ns("engine_decode") != ABSENT)
     if not joined:
         return Check("delivery", Verdict.OK, "no engine told its own decode time")
-    evidence = f"{len(lags)} of {len(joined)} requests got their tokens later than the engine made them"
-    if lags:
-        asked = {asked_of(r.timeline.cell) for r in joined if delivery_lag_ns(r) is not None}
+    lags, late = milliseconds(delivery_lags_ns(joined))
+    evidence = f"{lags.size} of {len(joined)} requests got their tokens later than the engine made them"
+    if lags.size:
+        asked = {asked_of(cell) for cell, _ in joined.take(late).cells()}
         evidence += f", by {float(np.median(lags)):.3g} ms at the median, at {_few(asked)}"
     mend = (
         "the server's front end is slower than its engine here: read `engine_decode` beside `decode`; more API server "
         "processes or a longer stream interval help"
     )
-    return graded("delivery", grade(len(lags) / len(joined), warn=DELIVERY_WARN), evidence, mend)
+    return graded("delivery", grade(lags.size / len(joined), warn=DELIVERY_WARN), evidence, mend)
 
 
 def _few(levels: set[Asked]) -> str:
@@ -115,13 +117,8 @@ def _few(levels: set[Asked]) -> str:
 
 def cache_hits(case: Case) -> Check:
     """A cache that answers the prompt is what gets measured instead of prefill."""
-    hits = [(cached_tokens(r), r.timeline.cell.input_tokens) for r in case.ok]
-    cached, prompts = sum(n for n, _ in hits), sum(n for _, n in hits)
-    told = any(
-        (t.usage is not None and t.usage.cached_tokens is not None)
-        or (t.report is not None and t.report.cached_tokens is not None)
-        for t in (r.timeline for r in case.ok)
-    )
+    cached, prompts = total(cached_of(case.ok)), total(case.ok.by_cell(lambda cell: cell.input_tokens))
+    told = any(bool((case.ok.told(name) != ABSENT).any()) for name in ("usage_cached", "engine_cached"))
     if not told:
         return Check("cache_hits", Verdict.OK, "nobody reports cached tokens; prompts were unique by plan")
     ratio = cached / prompts if prompts else 0.0
@@ -132,46 +129,49 @@ def cache_hits(case: Case) -> Check:
 
 def output_shortfall(case: Case) -> Check:
     """Fewer tokens than asked: the model stopped by itself, and shapes are no longer what they are called."""
-    short = [r for r in case.ok if r.tokens < r.timeline.max_tokens]
-    asked, got = sum(r.timeline.max_tokens for r in case.ok), sum(r.tokens for r in case.ok)
-    evidence = f"{len(short)} of {len(case.ok)} requests ended early; {got} of {asked} tokens came"
+    most, tokens = case.ok.told("max_tokens"), case.ok.tokens()
+    short = int((tokens < most).sum())
+    asked, got = total(most), total(tokens)
+    evidence = f"{short} of {len(case.ok)} requests ended early; {got} of {asked} tokens came"
     mend = "set ignore_eos where the engine has it, or read these shapes by the tokens that really came"
-    return graded("output_shortfall", grade(share(short, case.ok), warn=0.0), evidence, mend)
+    return graded("output_shortfall", grade(short / max(len(case.ok), 1), warn=0.0), evidence, mend)
 
 
 def output_tokens(case: Case) -> Check:
     """What the server says it generated against what was counted in the stream."""
-    told = [
-        r for r in case.ok if r.timeline.usage is not None and r.timeline.usage.completion_tokens is not None
-    ]
+    import numpy as np
+
+    told = case.ok.take(case.ok.told("usage_completion") != ABSENT)
     if not told:
-        untold = [r for r in case.ok if r.timeline.counts is None]
+        untold = bool((case.ok.told("counts_told") == 0).any())
         verdict = Verdict.WARN if untold else Verdict.OK
         evidence = "the server tells no total; tokens were counted from the stream"
         mend = "ask for usage (stream_options.include_usage); a chunk is not a token"
         return graded("output_tokens", verdict, evidence, mend)
-    differ = [r for r in told if r.tokens != r.counted]
-    evidence = f"usage and stream agree in {len(told) - len(differ)} of {len(told)} requests"
+    usage, counted = told.told("usage_completion"), told.told("counted")
+    differ = int((usage != counted).sum())
+    evidence = f"usage and stream agree in {len(told) - differ} of {len(told)} requests"
     if differ:
-        worst = max(differ, key=lambda r: abs(r.tokens - r.counted))
-        evidence += f"; furthest apart: usage {worst.tokens}, stream {worst.counted}"
+        worst = int(np.argmax(np.abs(usage - counted)))
+        evidence += f"; furthest apart: usage {usage[worst]}, stream {counted[worst]}"
     mend = "gaps are per piece, not per token, here: ask for usage with every chunk (continuous_usage_stats)"
-    return graded("output_tokens", grade(share(differ, told), warn=0.0), evidence, mend)
+    return graded("output_tokens", grade(differ / len(told), warn=0.0), evidence, mend)
 
 
 def prompt_tokens(case: Case) -> Check:
-    """The prompt as the server counted it against the shape's name."""
-    pairs = [
-        (r.timeline.usage.prompt_tokens, r.timeline.cell.input_tokens)
-        for r in case.ok
-        if r.timeline.usage is not None and r.timeline.usage.prompt_tokens is not None
-    ]
-    sent = [
-        (r.timeline.prompt_tokens_sent, r.timeline.cell.input_tokens)
-        for r in case.ok
-        if r.timeline.prompt_tokens_sent is not None
-    ]
-    if not pairs and not sent:
+    """The prompt as the server counted it against the shape's name; texts of a data set whose length was but estimated
+    are no part of it."""
+    first = next(iter(case.ok), None)  # a run's lengths are all estimated, or none is
+    if first is not None and first.timeline.tags.get("lengths") == "estimated":
+        return graded(
+            "prompt_tokens", Verdict.OK, "lengths of the data set's texts were estimated: nothing to hold", ""
+        )
+    import numpy as np
+
+    by_server, by_us = case.ok.told("usage_prompt"), case.ok.told("prompt_sent")
+    counts = by_server if bool((by_server != ABSENT).any()) else by_us
+    known = counts != ABSENT
+    if not known.any():
         why = "neither the server nor we counted the prompt's tokens"
         return graded(
             "prompt_tokens",
@@ -179,15 +179,14 @@ def prompt_tokens(case: Case) -> Check:
             why,
             "send token ids (--api completions)",
         )
-    found = pairs or sent
-    ratios = sorted(abs(got - asked) / max(1, asked) for got, asked in found)
-    middle, most = ratios[len(ratios) // 2], max(found, key=lambda pair: abs(pair[0] - pair[1]))
-    verdict = (
-        Verdict.INVALID if middle > PROMPT_TOKENS_INVALID else grade(ratios[-1], warn=PROMPT_TOKENS_WARN)
-    )
-    evidence = f"{sum(got == asked for got, asked in found)} of {len(found)} prompts have the tokens asked"
-    if most[0] != most[1]:
-        evidence += f"; furthest off: {most[0]} instead of {most[1]}"
+    got, asked = counts[known], case.ok.by_cell(lambda cell: cell.input_tokens)[known]
+    ratios = np.sort(np.abs(got - asked) / np.maximum(1, asked))
+    middle, largest = float(ratios[ratios.size // 2]), float(ratios[-1])
+    verdict = Verdict.INVALID if middle > PROMPT_TOKENS_INVALID else grade(largest, warn=PROMPT_TOKENS_WARN)
+    evidence = f"{int((got == asked).sum())} of {got.size} prompts have the tokens asked"
+    most = int(np.argmax(np.abs(got - asked)))
+    if got[most] != asked[most]:
+        evidence += f"; furthest off: {got[most]} instead of {asked[most]}"
     return graded(
         "prompt_tokens", verdict, evidence, "send token ids, or count a chat template's tokens in the length"
     )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter
+from typing import TYPE_CHECKING
 
 from phasemeter.explain.case import Case, grade, graded, percent
+from phasemeter.explain.columns import ABSENT, by_size
 from phasemeter.explain.floors import FloorCheck
-from phasemeter.explain.phases import Reading
-from phasemeter.explain.shapes import ShapeKey, ShapeSummary, shape_key
+from phasemeter.explain.readings import Readings, clocks, milliseconds, tally
+from phasemeter.explain.shape_key import ShapeKey, key_of_cell
+from phasemeter.explain.shapes import ShapeSummary
 from phasemeter.explain.stats import MIN_FOR_INTERVAL, theil_sen
 from phasemeter.explain.verdict import Check, Verdict
+
+if TYPE_CHECKING:
+    from phasemeter.explain.columns import Bools, Ints
+    from phasemeter.explain.stats import Floats
 
 DRIFT_WARN, DRIFT_INVALID = 0.05, 0.50
 """Blocks are interleaved: drift falls on all shapes alike and widens intervals; only a machine of two speeds is
@@ -30,8 +36,8 @@ def drift(case: Case) -> Check:
     interval leaves out zero."""
     watched, what = _watched(case)
     found: list[tuple[float, str]] = []
-    for name, pick in (("first token", _first_ns), ("per token", _tpot_ns)):
-        change = _change(watched, pick)
+    for name, (ns, known) in (("first token", _first_ns(watched)), ("per token", watched.tpot_ns())):
+        change = _change(watched.told("started")[known], ns[known])
         if change is not None:
             found.append((abs(change), f"{name} {change:+.1%}"))
     if len(watched) < MIN_FOR_INTERVAL:
@@ -48,9 +54,10 @@ def drift(case: Case) -> Check:
 
 def warm_up(case: Case) -> Check:
     """Is a shape's first measured request slower than all that followed, by half and by a millisecond?"""
-    groups: defaultdict[ShapeKey, list[Reading]] = defaultdict(list)
-    for reading in sorted(case.ok, key=lambda r: r.timeline.started_ns):
-        groups[shape_key(reading.timeline)].append(reading)
+    import numpy as np
+
+    in_order = case.ok.take(np.argsort(case.ok.told("started"), kind="stable"))
+    groups = in_order.grouped(key_of_cell)
     cold = [key for key, readings in groups.items() if _first_is_cold(readings)]
     evidence = (
         f"{len(case.warm)} warm-up requests; first measured one cold in {len(cold)} of {len(groups)} shapes"
@@ -66,7 +73,7 @@ def warm_up(case: Case) -> Check:
 
 def buffering(case: Case) -> Check:
     """Something between engine and client holds tokens back and sends them together; gaps lie then."""
-    names = Counter(name for r in case.ok if (name := _held_back(r)) is not None)
+    names = _held_back(case.ok)
     n = sum(names.values())
     evidence = f"{n} of {len(case.ok)} streams look held back"
     if names:
@@ -111,70 +118,82 @@ def _below(shape: ShapeSummary, check: FloorCheck) -> list[str]:
     return texts
 
 
-def _held_back(reading: Reading) -> str | None:
-    """Which sign of buffering a stream shows."""
+def _held_back(readings: Readings) -> Counter[str]:
+    """How many streams show which sign of buffering, the first that fits."""
     import numpy as np
 
-    pieces = len(reading.gaps_ns) + 1
-    if reading.tokens < MIN_TOKENS_FOR_BURST or reading.tpot_ns is None:
-        return None
-    if reading.tokens > PER_PIECE_WARN * pieces:
-        return "several tokens a piece"
-    client, engine = reading.phases.decode, reading.phases.engine_decode
-    if client is not None and engine is not None and client.ns < BURST_RATIO * engine.ns:
-        return "faster than the engine made them"
-    middle = float(np.median(reading.gaps_ns))
-    if middle < AT_ONCE_NS:
-        return "pieces at once"
-    return "bursts" if middle < BURST_RATIO * reading.tpot_ns else None
+    tokens, pieces = readings.tokens(), readings.gap_sizes() + 1
+    tpot, known = readings.tpot_ns()
+    client, engine = readings.ns("decode"), readings.ns("engine_decode")
+    middle = _middle_gaps(readings)
+    faster = (client != ABSENT) & (engine != ABSENT) & (client < BURST_RATIO * engine)
+    signs = {
+        "several tokens a piece": tokens > PER_PIECE_WARN * pieces,
+        "faster than the engine made them": faster,
+        "pieces at once": middle < AT_ONCE_NS,
+        "bursts": middle < BURST_RATIO * tpot,
+    }
+    judged = (tokens >= MIN_TOKENS_FOR_BURST) & known
+    sign = np.select(list(signs.values()), list(range(len(signs))), -1)
+    return Counter({list(signs)[i]: n for i, n in tally(sign[judged & (sign >= 0)])})
 
 
-def _first_is_cold(readings: Sequence[Reading]) -> bool:
+def _middle_gaps(readings: Readings) -> Floats:
+    """Each request's median gap; infinite where it has none."""
     import numpy as np
 
-    times = [r.ttft_ns / 1e6 for r in readings if r.ttft_ns is not None]
-    if len(times) < MIN_FOR_INTERVAL:
+    found = np.full(len(readings), np.inf)
+    for members, gaps in by_size(readings.gaps(), readings.gap_sizes()):
+        if gaps.shape[1]:
+            found[members] = np.median(gaps, axis=1)
+    return found
+
+
+def _first_is_cold(readings: Readings) -> bool:
+    import numpy as np
+
+    if len(readings) < MIN_FOR_INTERVAL:
         return False
-    first, rest = times[0], times[1:]
+    times, _ = milliseconds(readings.ns("ttft"))
+    if times.size < MIN_FOR_INTERVAL:
+        return False
+    first, rest = float(times[0]), times[1:]
     usual = float(np.median(rest))
-    return first > COLD_RATIO * usual and first > usual + COLD_MS and first > max(rest)
+    return first > COLD_RATIO * usual and first > usual + COLD_MS and first > float(rest.max())
 
 
-def _watched(case: Case) -> tuple[list[Reading], str]:
+def _watched(case: Case) -> tuple[Readings, str]:
     """The requests of the anchor's shape (on the clock with most of them), else of the commonest shape."""
-    anchors = {shape_key(r.timeline) for r in case.ok if r.timeline.cell.anchor}
-    groups: defaultdict[tuple[str, ShapeKey], list[Reading]] = defaultdict(list)
-    for reading in case.ok:
-        key = shape_key(reading.timeline)
-        if not anchors or key in anchors:
-            groups[case.origin[reading.timeline.id], key].append(reading)
-    if not groups:
-        return [], "nothing"
-    most = max(groups.values(), key=len)
-    key = shape_key(most[0].timeline)
+    anchors = {key_of_cell(cell) for cell, _ in case.ok.cells() if cell.anchor}
+    looked = case.ok.take(case.ok.told_of(lambda cell: not anchors or key_of_cell(cell) in anchors))
+    if not looked:
+        return looked, "nothing"
+    names: dict[ShapeKey, int] = {}
+    shape = looked.by_cell(lambda cell: names.setdefault(key_of_cell(cell), len(names)))
+    _, clock = clocks(looked, case.origin)
+    group = clock * len(names) + shape
+    most, _ = max(tally(group), key=lambda entry: entry[1])
+    key = list(names)[most % len(names)]
     kind = "anchor" if anchors else "most measured shape"
-    return most, f"{kind} {key.input_tokens} in, {key.output_tokens} out"
+    return looked.take(group == most), f"{kind} {key.input_tokens} in, {key.output_tokens} out"
 
 
-def _change(readings: Sequence[Reading], pick: Callable[[Reading], float | None]) -> float | None:
+def _change(started_ns: Ints, ns: Floats | Ints) -> float | None:
     import numpy as np
 
-    points = [(r.timeline.started_ns, ns) for r in readings if (ns := pick(r)) is not None]
-    if len(points) < MIN_FOR_INTERVAL:
+    if ns.size < MIN_FOR_INTERVAL:
         return None
-    start_ns = min(t for t, _ in points)
-    x = np.asarray([(t - start_ns) / 1e9 for t, _ in points])
-    y = np.asarray([ns for _, ns in points], dtype=np.float64)
-    found, middle = theil_sen(x, y), float(np.median(y))
+    x = (started_ns - started_ns.min()) / 1e9
+    found, middle = theil_sen(x, ns.astype(np.float64)), float(np.median(ns))
     if found is None or middle <= 0.0 or found[0] <= 0.0 <= found[2]:
         return None
     return found[1] * float(x.max() - x.min()) / middle
 
 
-def _first_ns(reading: Reading) -> float | None:
-    prefill = reading.phases.prefill
-    return prefill.ns if prefill is not None else reading.ttft_ns
+def _first_ns(readings: Readings) -> tuple[Ints, Bools]:
+    """Prefill where the engine told it, else time to first token."""
+    import numpy as np
 
-
-def _tpot_ns(reading: Reading) -> float | None:
-    return reading.tpot_ns
+    prefill = readings.ns("prefill")
+    first = np.where(prefill == ABSENT, readings.ns("ttft"), prefill)
+    return first, first != ABSENT

@@ -83,14 +83,8 @@ def origins_by_id(ids: Sequence[str], run_id: str) -> dict[str, str]:
 
 def concurrency(readings: Sequence[Reading], origin: dict[str, str]) -> Concurrency:
     """Requests in flight at every level asked, failed ones included while they lasted."""
-    columns = readings_of(readings)
-    by_level = {asked_of(cell): None for cell, _ in columns.cells()}
-    levels = tuple(
-        _level(
-            asked, columns.take(columns.told_of(lambda cell, asked=asked: asked_of(cell) == asked)), origin
-        )
-        for asked in sorted(by_level, key=lambda asked: asked.order)
-    )
+    by_level = readings_of(readings).grouped(asked_of)
+    levels = tuple(_level(a, by_level[a], origin) for a in sorted(by_level, key=lambda asked: asked.order))
     if not levels:
         return Concurrency()
     top = levels[-1]

@@ -7,8 +7,8 @@ columns, where absent is `ABSENT`. Both say the same: `phases.read` is the defin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast, overload
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast, overload
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from phasemeter.record.timeline import Timeline
 if TYPE_CHECKING:
     from phasemeter.explain.columns import Bools, Ints
     from phasemeter.explain.stats import Floats
+
+
+Group = TypeVar("Group", bound=Hashable)
 
 
 class Readings(Sequence[Reading]):
@@ -117,11 +120,19 @@ class Readings(Sequence[Reading]):
 
     def cells(self) -> list[tuple[Cell, int]]:
         """The cells that are there, in order of their first request, each with how many requests it has."""
+        return [(self.columns.cells[i], n) for i, n in tally(self.told("cell"))]
+
+    def grouped(self, what: Callable[[Cell], Group]) -> dict[Group, Readings]:
+        """The requests by what their cells say, groups in order of their first request."""
         import numpy as np
 
-        numbers, first, counts = np.unique(self.told("cell"), return_index=True, return_counts=True)
-        order = np.argsort(first).tolist()
-        return [(self.columns.cells[numbers[i]], int(counts[i])) for i in order]
+        names: dict[Group, int] = {}
+        numbers = self.by_cell(lambda cell: names.setdefault(what(cell), len(names)))
+        order = np.argsort(numbers, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if order.size else []
+        parts.sort(key=lambda part: int(part[0]))
+        listed = list(names)
+        return {listed[int(numbers[part[0]])]: self.take(part) for part in parts}
 
     def gap_sizes(self) -> Ints:
         """How many gaps each request has."""
@@ -187,8 +198,15 @@ def outcomes_of(readings: Readings) -> Counter[str]:
 
     names = (*(outcome.value for outcome in OUTCOMES), "cancelled_planned")
     number = np.where(readings.told("given_up") == 1, len(OUTCOMES), readings.told("outcome"))
-    numbers, first, counts = np.unique(number, return_index=True, return_counts=True)
-    return Counter({names[int(numbers[i])]: int(counts[i]) for i in np.argsort(first).tolist()})
+    return Counter({names[i]: n for i, n in tally(number)})
+
+
+def tally(numbers: Ints) -> list[tuple[int, int]]:
+    """(a number, how often it is there), in order of the first of each."""
+    import numpy as np
+
+    found, first, counts = np.unique(numbers, return_index=True, return_counts=True)
+    return [(int(found[i]), int(counts[i])) for i in np.argsort(first).tolist()]
 
 
 class _Sent(Struct, frozen=True, eq=False):

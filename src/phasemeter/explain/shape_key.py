@@ -74,10 +74,11 @@ def asked_of(cell: Cell) -> Asked:
 
 def shape_key(timeline: Timeline) -> ShapeKey:
     """The one shape that a request asked for, whatever bucket it falls into."""
-    return _cell_key(timeline.cell)
+    return key_of_cell(timeline.cell)
 
 
-def _cell_key(cell: Cell) -> ShapeKey:
+def key_of_cell(cell: Cell) -> ShapeKey:
+    """The one shape that a cell asks for."""
     return ShapeKey(cell.input_tokens, cell.output_tokens, cell.concurrency, cell.rate_per_s)
 
 
@@ -104,11 +105,11 @@ def cell_grouping(cells: Iterable[tuple[Cell, int]]) -> Callable[[Cell], ShapeKe
         for lengths, key in _buckets(asked, found).items()
     }
     if not buckets:
-        return _cell_key
+        return key_of_cell
 
     def key_of(cell: Cell) -> ShapeKey:
         found = buckets.get((asked_of(cell), (cell.input_tokens, cell.output_tokens)))
-        return _cell_key(cell) if found is None else found
+        return key_of_cell(cell) if found is None else found
 
     return key_of
 

@@ -82,10 +82,8 @@ class Context(Struct, frozen=True):
 def by_shape(readings: Sequence[Reading]) -> dict[ShapeKey, Readings]:
     """Requests by shape (or bucket of shapes), shapes in order."""
     columns = readings_of(readings)
-    cells = columns.cells()
-    key_of = cell_grouping(cells)
-    keys = sorted({key_of(cell) for cell, _ in cells}, key=lambda key: key.order)
-    return {key: columns.take(columns.told_of(lambda cell, key=key: key_of(cell) == key)) for key in keys}
+    found = columns.grouped(cell_grouping(columns.cells()))
+    return {key: found[key] for key in sorted(found, key=lambda key: key.order)}
 
 
 def summarise_shapes(measured: Sequence[Reading], context: Context) -> tuple[ShapeSummary, ...]:
@@ -101,12 +99,10 @@ def _decoding(measured: Readings, context: Context) -> dict[Asked, int]:
         Asked(level.asked, level.rate_per_s): level.busy_s * 1e9
         for level in concurrency(measured, context.origin).levels
     }
-    decode_ns = measured.ns("decode")
-    found: dict[Asked, int] = {}
-    for asked, ns in busy_ns.items():
-        here = decode_ns[measured.told_of(lambda cell, asked=asked: asked_of(cell) == asked)]
-        found[asked] = max(1, int(total(here) / ns)) if ns > 0 else 1
-    return found
+    return {
+        asked: max(1, int(total(readings.ns("decode")) / busy_ns[asked])) if busy_ns[asked] > 0 else 1
+        for asked, readings in measured.grouped(asked_of).items()
+    }
 
 
 def growth(measured: Sequence[Reading], context: Context) -> tuple[Exponent, ...]:

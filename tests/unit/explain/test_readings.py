@@ -13,7 +13,7 @@ from phasemeter.explain.columns import ABSENT, FIELDS, OUTCOMES, by_size
 from phasemeter.explain.phases import PHASE_NAMES, Basis, read
 from phasemeter.explain.readings import Readings, readings_of, sent_inferred
 from phasemeter.record.timeline import broken_invariants
-from unit.explain.builders import timeline, timelines
+from unit.explain.builders import CELL, timeline, timelines
 
 
 def _odd(t, how):
@@ -125,3 +125,15 @@ def test_the_largest_numbers_of_a_record_do_not_overflow() -> None:
     far = timeline(arrived_ns=-most, started_ns=most, sent_ns=-most, connected_ns=None, end_ns=-most)
     far = replace(far, deltas_ns=(most - 40, 10, 10, 10, 10), report=None)
     _alike(readings_of([far, far]), [read(far)] * 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 4), max_size=12))
+def test_groups_come_in_order_of_their_first_request(blocks) -> None:
+    readings = readings_of([timeline(f"r{i}", cell=replace(CELL, block=b)) for i, b in enumerate(blocks)])
+    expected = {}
+    for i, block in enumerate(blocks):
+        expected.setdefault(block, []).append(f"r{i}")
+    found = readings.grouped(lambda cell: cell.block)
+    assert [(block, part.ids()) for block, part in found.items()] == list(expected.items())
+    assert [(cell.block, n) for cell, n in readings.cells()] == [(b, len(i)) for b, i in expected.items()]
