@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from phasemeter.cli.crew import check_crew, crew_flags
 from phasemeter.cli.find_flag import find_flags, first_level, found_text, quest_of
 from phasemeter.cli.flags import engine_flags, engine_spec, grid_flags, grid_of, json_flag, scrape_every
 from phasemeter.cli.load_flags import given, load_flags, load_of
@@ -22,6 +23,7 @@ from phasemeter.record.file import read_run
 @grid_flags
 @load_flags
 @find_flags
+@crew_flags
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
@@ -52,6 +54,8 @@ def command(
     chosen = given() | first_level(quest, options)
     spec, grid, started = engine_spec(options), grid_of(options), now()
     load = load_of(options, grid, chosen)
+    workers = whole if isinstance(whole := options["workers"], int) else 1
+    check_crew(spec, workers, _optional(options["on"]), searching=quest is not None)
     job = Job(
         spec=spec,
         grid=grid,
@@ -64,6 +68,8 @@ def command(
         ceilings=not no_ceilings,
         load=load,
         quest=quest,
+        workers=workers,
+        on=_optional(options["on"]),
     )
     return finish(job, as_json=as_json, strict=strict)
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from phasemeter.cli.crew import CrewJob, send_in_workers
 from phasemeter.cli.progress import note, progress
 from phasemeter.engines import open_engine
 from phasemeter.engines.spec import EngineSpec
@@ -49,6 +50,9 @@ class Job(Struct, frozen=True):
     scrape_s: float = 1.0
     load: Load | None = None
     """Measured instead of the grid."""
+    workers: int = 1
+    on: str | None = None
+    """Address of the Ray cluster whose machines send it."""
     quest: Quest | None = None
     """Searches for the largest level of `load` instead of measuring its stages."""
 
@@ -101,7 +105,19 @@ async def _perform(job: Job) -> None:
                 scrape_s=job.scrape_s,
                 ceilings=None if header.ceilings is None else partial(_measured_ceilings, engine.info, clock),
             )
-            if job.load is None:
+            if job.workers > 1 or job.on is not None:
+                asked = CrewJob(
+                    job.spec,
+                    header,
+                    job.out,
+                    job.workers,
+                    job.on,
+                    beside,
+                    None if job.load else job.grid,
+                    job.load,
+                )
+                await send_in_workers(asked, engine, clock)
+            elif job.load is None:
                 await measure(engine, job.grid, clock, job.out, header, beside)
             elif job.quest is not None:
                 await find_level(engine, job.load, job.quest, clock, job.out, header, beside)
@@ -159,9 +175,15 @@ def settings_of(job: Job) -> dict[str, object]:
 
     if job.load is not None:
         settings = load_settings(job.load) | {"scrape_s": job.scrape_s}
+        settings |= _crew_settings(job)
         return settings if job.quest is None else settings | quest_settings(job.quest)
     settings = grid_settings(job.grid) | {"timeout_s": job.spec.timeout_s, "driver": "closed loop"}
-    return settings | {"scrape_s": job.scrape_s}
+    return settings | {"scrape_s": job.scrape_s} | _crew_settings(job)
+
+
+def _crew_settings(job: Job) -> dict[str, object]:
+    """Told only where several processes were asked for: a run of one merges with those of before."""
+    return {} if job.workers == 1 and job.on is None else {"workers": job.workers, "on": job.on}
 
 
 def _measured_ceilings(info: EngineInfo, clock: MonotonicClock) -> dict[str, object]:

@@ -21,8 +21,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from phasemeter import __version__
+from phasemeter.measure.hands import Hand, Hire, ProcessHand
 from phasemeter.measure.worker import Order
-from phasemeter.measure.workers import Hand, Hire, ProcessHand
 from phasemeter.record.clock import Clock, MonotonicClock
 from phasemeter.record.errors import EngineError, InputError
 

@@ -11,126 +11,37 @@ import asyncio
 import contextlib
 import os
 import shutil
-import signal
-import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from phasemeter import __version__
 from phasemeter.launch.child import Death
+from phasemeter.measure.hands import STOP_S, Hand, Hire
 from phasemeter.measure.load import Share
 from phasemeter.measure.lost import lost_requests
-from phasemeter.measure.session import Progress, Watcher
+from phasemeter.measure.recording import LAST_WORDS_S, Beside, Progress, Watcher
+from phasemeter.measure.scrape import Scraping
 from phasemeter.measure.worker import Go, Order, Told
 from phasemeter.record.clock import Clock, cpu_ns
+from phasemeter.record.engine import Insider
 from phasemeter.record.errors import EngineError, InputError
-from phasemeter.record.file import RunWriter, check_place
+from phasemeter.record.file import Line, RunWriter, check_place
 from phasemeter.record.parts import Part, write_joined
 from phasemeter.record.run import Footer
 from phasemeter.record.timeline import Timeline
 
 _LEAD_NS = 30_000_000
 """From opening a gate to the common start: every worker has read its line by then."""
-_STOP_S = 15.0
-_LINE_BYTES = 1 << 20
 _TOLD = msgspec.json.Decoder(Told)
 
 MOST_WORKERS = 256
 
 
-class Hand(Protocol):
-    """A started worker as its parent holds it."""
-
-    @property
-    def ahead_ns(self) -> int:
-        """How far the worker's clock runs ahead of ours."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """Where it is, for the record; "" for a process here."""
-        ...
-
-    async def tell(self, line: bytes) -> None:
-        """Give it a line. Raises OSError when nobody is there."""
-        ...
-
-    async def hear(self) -> bytes:
-        """Its next line; b"" when it has ended."""
-        ...
-
-    async def interrupt(self) -> None:
-        """What Ctrl-C does."""
-        ...
-
-    async def ended(self) -> int | None:
-        """Wait for its end; its exit code (negative: the signal), None where nobody can tell."""
-        ...
-
-    async def fetch(self, place: Path) -> None:
-        """See that all it has written so far lies at `place`."""
-        ...
-
-
-Hire = Callable[[int, Path], Awaitable[Hand]]
-"""Starts the worker of a number, for the part at a place."""
-
-
-class ProcessHand:
-    """A worker process on this machine. Make it with `start`."""
-
-    ahead_ns = 0
-    note = ""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.pid = process.pid
-
-    @classmethod
-    async def start(cls, log: Path) -> ProcessHand:
-        """Start a worker that has its orders to come; what it prints by accident goes to `log`."""
-        with log.open("ab") as out:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "phasemeter.measure.worker",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=out,
-                start_new_session=True,  # a Ctrl-C on the terminal is ours alone; we pass it on
-                limit=_LINE_BYTES,
-            )
-        return cls(process)
-
-    async def tell(self, line: bytes) -> None:
-        """Give it a line."""
-        if self._process.stdin is not None:
-            self._process.stdin.write(line + b"\n")
-            await self._process.stdin.drain()
-
-    async def hear(self) -> bytes:
-        """Its next line; b"" at its end."""
-        return b"" if self._process.stdout is None else await self._process.stdout.readline()
-
-    async def interrupt(self) -> None:
-        """What Ctrl-C does."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
-
-    async def ended(self) -> int | None:
-        """Its exit code; it is killed when it does not end in time after its output has ended."""
-        try:
-            return await asyncio.wait_for(self._process.wait(), _STOP_S)
-        except TimeoutError:
-            self._process.kill()
-            return await self._process.wait()
-
-    async def fetch(self, place: Path) -> None:
-        """Its part lies where it was told to write it."""
+NOTHING_BESIDE = Beside(scrape_s=0)
 
 
 class _Member:
@@ -161,7 +72,9 @@ class _Member:
 class Crew:
     """The workers of one run, going through its gates together."""
 
-    def __init__(self, order: Order, clock: Clock, out: Path, watch: Watcher | None, planned: int) -> None:
+    def __init__(
+        self, order: Order, clock: Clock, out: Path, watch: Watcher | None, planned: int | None
+    ) -> None:
         self._order = order
         self._clock = clock
         self._out = out
@@ -172,8 +85,9 @@ class Crew:
         self._opened: list[int] = []
         self.parts = out.with_name(f"{out.name}.parts")
 
-    async def run(self, hire: Hire) -> None:
-        """Hire the workers, give orders, open gate after gate until all are done or one has died."""
+    async def run(self, hire: Hire, at_gate: Callable[[int], Awaitable[None]]) -> None:
+        """Hire the workers, give orders, open gate after gate until all are done or one has died. `at_gate` is awaited
+        before each gate, when nothing is in flight."""
         share_of = self._order.share.of
         check_place(self._out)
         self.parts.mkdir(parents=True)
@@ -191,16 +105,16 @@ class Crew:
                 )
                 with contextlib.suppress(OSError):  # it died: its listener tells
                     await member.hand.tell(msgspec.json.encode(order))
-            await self._gates()
+            await self._gates(at_gate)
         finally:
             for member in self._members:
                 if not member.over:
                     await member.hand.interrupt()
-            await asyncio.wait_for(asyncio.gather(*listeners), 4 * _STOP_S)
+            await asyncio.wait_for(asyncio.gather(*listeners), 4 * STOP_S)
             for member in self._members:
                 await member.hand.fetch(member.place)
 
-    async def _gates(self) -> None:
+    async def _gates(self, at_gate: Callable[[int], Awaitable[None]]) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
@@ -212,6 +126,7 @@ class Crew:
             waiting = [member for member in self._members if not member.over]
             gates = {member.gate for member in waiting}
             if len(gates) == 1 and None not in gates and len(waiting) == len(self._members):
+                await at_gate(waiting[0].gate or 0)
                 await self._open(waiting)
 
     async def _open(self, members: Sequence[_Member]) -> None:
@@ -303,26 +218,43 @@ async def measure_in_workers(
     out: Path,
     hire: Hire,
     *,
-    planned: int,
-    watch: Watcher | None = None,
+    planned: int | None,
+    beside: Beside = NOTHING_BESIDE,
+    engine: object = None,
 ) -> None:
     """Run what `order` holds in `order.share.of` workers and write one record to `out`.
 
     Raises InputError for what the workers refuse and EngineError when the engine or a worker died; what was measured is
-    in `out` then, too. A kill of this process leaves the parts in `OUT.parts`, which reads as a run.
+    in `out` then, too. A kill of this process leaves the parts in `OUT.parts`, which reads as a run. `engine` is the
+    started one that the workers send to: what it tells of itself, and its server's /metrics, are kept here, for all.
     """
-    crew = Crew(order, clock, out, watch, planned)
+    crew = Crew(order, clock, out, beside.watch, planned)
+    told: list[Line] = []
     started_cpu_ns = cpu_ns()
     interrupted = False
     try:
-        await crew.run(hire)
+        async with AsyncExitStack() as around:
+
+            async def at_gate(number: int) -> None:
+                if number == 0:  # everybody is warm
+                    scraping = Scraping(
+                        engine, clock, told.append, every_s=beside.scrape_s, probes=beside.probes
+                    )
+                    await around.enter_async_context(scraping)
+                _hear(engine, told)
+
+            await crew.run(hire, at_gate)
+            if isinstance(engine, Insider):
+                await asyncio.sleep(LAST_WORDS_S)
+                _hear(engine, told)
     except (asyncio.CancelledError, KeyboardInterrupt):
         interrupted = True
         raise
     finally:
         refusal = crew.refusal()
         if refusal is None:
-            _join(crew, order, clock, out, interrupted=interrupted, own_cpu_ns=cpu_ns() - started_cpu_ns)
+            own_cpu_ns = cpu_ns() - started_cpu_ns
+            _join(crew, order, clock, out, told, interrupted=interrupted, own_cpu_ns=own_cpu_ns)
         shutil.rmtree(crew.parts, ignore_errors=True)
     if refusal is not None:
         raise refusal
@@ -331,11 +263,27 @@ async def measure_in_workers(
         raise EngineError(f"{failure}; what was measured is kept in {out}")
 
 
-def _join(crew: Crew, order: Order, clock: Clock, out: Path, *, interrupted: bool, own_cpu_ns: int) -> None:
+def _hear(engine: object, told: list[Line]) -> None:
+    if isinstance(engine, Insider):
+        told += engine.seen()
+
+
+def _join(
+    crew: Crew,
+    order: Order,
+    clock: Clock,
+    out: Path,
+    told: Sequence[Line],
+    *,
+    interrupted: bool,
+    own_cpu_ns: int,
+) -> None:
     parts = crew.join()
     header = replace(order.header, notes=(*order.header.notes, *crew.notes()))
     with RunWriter(out, header) as writer:
         footers = write_joined(writer, parts, crew.lost())
+        for line in told:
+            writer.write(line)
         writer.write(
             Footer(
                 max((f.end_ns for f in footers), default=clock.now_ns()),
@@ -344,11 +292,6 @@ def _join(crew: Crew, order: Order, clock: Clock, out: Path, *, interrupted: boo
                 error=crew.failure(),
             )
         )
-
-
-async def hire_here(_: int, place: Path) -> Hand:
-    """A worker process on this machine, for the part at `place`."""
-    return await ProcessHand.start(place.with_suffix(".log"))
 
 
 def _core(number: int, of: int) -> tuple[int, ...]:

@@ -14,11 +14,14 @@ import pytest
 
 from golden.simulate_process import Server
 from phasemeter.engines.spec import EngineSpec
-from phasemeter.measure.header import Asked, grid_settings, make_header
-from phasemeter.measure.load import Share
+from phasemeter.measure.hands import Hand, ProcessHand, hire_here
+from phasemeter.measure.header import Asked, grid_settings, load_settings, make_header
+from phasemeter.measure.load import Arrivals, Load, Share, Stage
 from phasemeter.measure.plan import Grid, planned_requests
+from phasemeter.measure.supply import outlines
 from phasemeter.measure.worker import Order
-from phasemeter.measure.workers import Hand, ProcessHand, hire_here, measure_in_workers
+from phasemeter.measure.workers import measure_in_workers
+from phasemeter.measure.workload import open_workload
 from phasemeter.record.clock import MonotonicClock, anchor
 from phasemeter.record.engine import EngineInfo, Outcome
 from phasemeter.record.errors import EngineError, InputError
@@ -133,3 +136,61 @@ async def test_what_workers_refuse_is_told_once(tmp_path: Path) -> None:
     order = order_of("http://127.0.0.1:1", grid, 2)
     with pytest.raises((EngineError, InputError)):
         await measure_in_workers(order, CLOCK, tmp_path / "run.jsonl", hire_here, planned=4)
+
+
+def load_order(url: str, load: Load, workers: int) -> Order:
+    info = EngineInfo(kind="openai", model="simulated")
+    header = make_header(info, Asked(anchor(CLOCK), load_settings(load), None), CLOCK)
+    spec = EngineSpec(kind="openai", url=url, timeout_s=20.0)
+    return Order(spec, header, out="", share=Share(of=workers), load=load)
+
+
+LENGTHS = {"kind": "lengths", "input": "uniform:8:64", "output": "8"}
+
+
+async def test_two_workers_share_an_open_loop(server: str, tmp_path: Path) -> None:
+    stages = tuple(Stage(rate_per_s=rate, requests=30) for rate in (60.0, 120.0))
+    load = Load(LENGTHS, stages, Arrivals("poisson"), warmup=2)
+    out = tmp_path / "run.jsonl"
+    await measure_in_workers(load_order(server, load, 2), CLOCK, out, hire_here, planned=60)
+    measured = [t for t in read_run(out).requests if not t.cell.warmup]
+    assert Counter((t.cell.rate_per_s, t.outcome) for t in measured) == {
+        (60.0, Outcome.OK): 30,
+        (120.0, Outcome.OK): 30,
+    }
+    assert len({t.id for t in measured}) == 60
+    # the arrivals are those that one process would have drawn, whoever sent them
+    workload = open_workload(load.workload, load.seed)
+    for number, stage in enumerate(stages):
+        mine = sorted(t.arrived_ns for t in measured if t.cell.rate_per_s == stage.rate_per_s)
+        due = [outline.due_ns for outline in outlines(load, workload, stage, number, Share())]
+        assert {a - b for a, b in zip(mine, due, strict=True)} == {mine[0] - due[0]}
+
+
+async def test_a_killed_worker_of_an_open_loop_loses_all_that_it_still_had_to_send(
+    server: str, tmp_path: Path
+) -> None:
+    load = Load(LENGTHS, (Stage(rate_per_s=20.0, requests=60),), Arrivals("constant"), warmup=0)
+    out = tmp_path / "run.jsonl"
+    hands: list[ProcessHand] = []
+
+    async def hire(number: int, place: Path) -> Hand:
+        hand = await hire_here(number, place)
+        assert isinstance(hand, ProcessHand)
+        hands.append(hand)
+        return hand
+
+    run = asyncio.ensure_future(measure_in_workers(load_order(server, load, 2), CLOCK, out, hire, planned=60))
+    part = tmp_path / "run.jsonl.parts" / "part-001.jsonl"
+    while not (part.exists() and b'"request"' in part.read_bytes()):
+        await asyncio.sleep(0.02)
+    os.kill(hands[1].pid, signal.SIGKILL)
+    with pytest.raises(EngineError, match="worker 2 was killed by SIGKILL"):
+        await run
+    kept = read_run(out).requests
+    odd = [t for t in kept if int(t.id.rsplit("-", 1)[1]) % 2]
+    even = [t for t in kept if int(t.id.rsplit("-", 1)[1]) % 2 == 0]
+    assert Counter(t.outcome for t in even) == {Outcome.OK: 30}
+    assert len({t.id for t in odd}) == 30
+    assert Counter(t.outcome for t in odd)[Outcome.LOST] >= 1
+    assert {t.outcome for t in odd} <= {Outcome.OK, Outcome.LOST}
