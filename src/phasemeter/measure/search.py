@@ -83,7 +83,7 @@ def next_level(search: Search, tried: Sequence[Tried]) -> float | None:
     if met_at is None:
         return None
     if barrier is None:
-        return None if met_at >= search.high else _rounded(search, min(2 * met_at, search.high))
+        return None if met_at >= search.high else min(_rounded(search, 2 * met_at), search.high)
     if _narrow(search, met_at, barrier):
         return None
     middle = _rounded(search, (met_at * barrier) ** 0.5)

@@ -86,7 +86,9 @@ def closed(concurrency, n=1000, service_s=0.1, servers=4, seed=0, *, at_s=0.0, b
         end = start + rng.expovariate(1 / service_s) * (1 + slower * i / n)
         heappush(free, end)
         heappush(slots, end)
-        found.append(request(f"c{concurrency}-{block}-{i}", cell, at_s + at, at_s + start + 0.001, at_s + end))
+        found.append(
+            request(f"c{concurrency}-{block}-{i}", cell, at_s + at, at_s + start + 0.001, at_s + end)
+        )
     return found
 
 
