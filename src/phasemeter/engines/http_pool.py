@@ -70,6 +70,10 @@ class Pool:
             return Answer(end=error.end, end_ns=self._now_ns(), error=str(error))
         return await self._on(wire, request, begun_ns, quit_after)
 
+    def awaits_first(self) -> bool:
+        """Whether a request in flight has yet to get its first token."""
+        return self._watch.awaits_first()
+
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
         self._watch.stop()

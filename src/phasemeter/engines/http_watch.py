@@ -72,6 +72,10 @@ class Watch:
         """The exchange has ended."""
         self._streams.pop(wire, None)
 
+    def awaits_first(self) -> bool:
+        """Whether any stream has yet to get its first token. One piece may be the opening of the message alone."""
+        return any(len(wire.pieces) < 2 for wire in self._streams)
+
     def stop(self) -> None:
         """Look no more."""
         if self._timer is not None:

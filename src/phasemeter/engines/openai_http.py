@@ -58,6 +58,10 @@ class OpenAIHttp:
         answer = await self._pool.exchange(post, request.cancel_after_tokens)
         return HttpReply(answer, self._options.clock, self._options.api_key)
 
+    def awaits_first(self) -> bool:
+        """Whether a request in flight has yet to get its first token."""
+        return self._pool.awaits_first()
+
     def metrics_place(self) -> MetricsPlace:
         """Where a server of this kind serves its metrics: beside /v1, with the same key."""
         options = self._options

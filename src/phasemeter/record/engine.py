@@ -218,6 +218,15 @@ class Engine(Protocol):
 
 
 @runtime_checkable
+class Attentive(Protocol):
+    """An engine that can tell the moments at which the client's own work does least harm."""
+
+    def awaits_first(self) -> bool:
+        """Whether a request in flight has yet to get its first token, as far as can be told without parsing."""
+        ...
+
+
+@runtime_checkable
 class Insider(Protocol):
     """An engine that also tells what it saw inside, some time after the stream has ended."""
 

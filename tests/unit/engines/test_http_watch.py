@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phasemeter.engines.http_pool import Place, Pool
-from phasemeter.engines.http_watch import HttpTimeouts, _newest_data_ns, ends_with_done
+from phasemeter.engines.http_watch import HttpTimeouts, Watch, _newest_data_ns, ends_with_done
 from phasemeter.engines.http_wire import End, Wire
 from phasemeter.record.clock import ManualClock
 
@@ -60,3 +60,16 @@ async def test_impossible_host_name() -> None:
     answer = await pool.exchange(b"")
     await pool.close()
     assert answer.end is End.CONNECT_FAILED
+
+
+async def test_somebody_awaits_a_first_token() -> None:
+    watch = Watch(HttpTimeouts(), ManualClock())
+    assert not watch.awaits_first()
+    opened, under_way = _wire(b"data: role\n\n"), _wire(b"data: role\n\n", b"data: a\n\n")
+    watch.add(under_way, 0)
+    assert not watch.awaits_first()
+    watch.add(opened, 0)
+    assert watch.awaits_first()
+    watch.discard(opened)
+    assert not watch.awaits_first()
+    watch.stop()
