@@ -40,10 +40,9 @@ class Cell(Struct, frozen=True, omit_defaults=True):
 
 
 class Request(Struct, frozen=True):
-    """One intended request: a prompt (text or token ids), how many tokens to generate, and when it is due.
+    """One intended request: a prompt (text or token ids) and how many tokens to generate. When it is due is the driver's.
 
-    Exactly one of `prompt` and `token_ids` is given. `arrive_ns` is the intended arrival on the run's clock; None
-    means "as soon as a slot is free" (closed loop), and the driver then stamps the arrival itself.
+    Exactly one of `prompt` and `token_ids` is given.
     """
 
     id: str
@@ -52,7 +51,6 @@ class Request(Struct, frozen=True):
     prompt: str | None = None
     token_ids: tuple[int, ...] | None = None
     sampling: Sampling = Sampling()
-    arrive_ns: int | None = None
     tags: dict[str, str] = field(default_factory=dict[str, str])
     extra: dict[str, object] = field(default_factory=dict[str, object])
     """Fields sent to the server untouched (for example `x_simulate`)."""
