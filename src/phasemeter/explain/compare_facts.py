@@ -70,9 +70,10 @@ def notes_of(
     if abs(shares[0] - shares[1]) > 0.01:
         found.append(Note("failures", {"base": f"{shares[0]:.1%}", "new": f"{shares[1]:.1%}"}))
     found.append(_gap_note(sides))
-    widest = max((s for spread in spreads for s in spread.values()), default=0.0)
-    if widest > 0.0:
-        found.append(Note("run_spread", {"spread": f"{math.expm1(widest):.1%}"}))
+    apart = [max((s.get(name, 0.0) for s in spreads), default=0.0) for name in ("ttft_p50", "tpot_p50")]
+    if any(spreads):
+        ttft, tpot = (f"{math.expm1(spread):.1%}" for spread in apart)
+        found.append(Note("run_spread", {"ttft": ttft, "tpot": tpot}))
     return tuple(found)
 
 

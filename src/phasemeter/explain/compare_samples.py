@@ -28,7 +28,6 @@ from phasemeter.record.request import Cell
 from phasemeter.record.run import Run
 
 if TYPE_CHECKING:
-
     from phasemeter.explain.columns import Bools, Ints
     from phasemeter.explain.stats import Floats
 

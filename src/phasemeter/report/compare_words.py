@@ -67,7 +67,8 @@ WORDS: dict[str, dict[str, str]] = {
             "Several runs a side (base1,base2 new1,new2), taken in turn, tell it apart."
         ),
         "run_spread": (
-            "Runs of one side lie up to {spread} apart; each metric's interval is widened to hold its own spread."
+            "Runs of one side lie up to {ttft} (TTFT p50) and {tpot} (TPOT p50) apart; each metric's interval is "
+            "widened to hold its own spread."
         ),
         "grouped": "Lengths come from a distribution: they are grouped by factors of two.",
         "left_out": "Left out, because the other side has no such shape: {base} requests of base, {new} of new.",
@@ -129,7 +130,10 @@ WORDS: dict[str, dict[str, str]] = {
             "有一侧只有一次运行：服务器两次启动之间的变化也在效应之内。"
             "每侧交替做几次运行（base1,base2 new1,new2）即可分辨。"
         ),
-        "run_spread": "同一侧各次运行最多相差 {spread}；各指标的区间已放宽到包含其自身的相差。",
+        "run_spread": (
+            "同一侧各次运行最多相差 {ttft}（TTFT p50）与 {tpot}（TPOT p50）；"
+            "各指标的区间已放宽到包含其自身的相差。"
+        ),
         "grouped": "长度来自分布：按二的倍数分组。",
         "left_out": "因另一侧没有该形状而略去：基准 {base} 个请求，新 {new} 个请求。",
         "failures": "失败比例不同：基准 {base}，新 {new}。延迟只计成功的请求。",
