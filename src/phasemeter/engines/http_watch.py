@@ -56,6 +56,8 @@ class Watch:
         self._limits = limits
         self._now_ns = clock.now_ns
         self._streams: dict[Wire, _Stream] = {}
+        self._fresh: dict[Wire, None] = {}
+        """Streams in the order of their beginning, each until it is found to have tokens."""
         self._timer: asyncio.TimerHandle | None = None
         shortest_s = min(
             (s for s in (limits.first_token_s, limits.inter_token_s, limits.total_s) if s), default=1.0
@@ -65,16 +67,21 @@ class Watch:
     def add(self, wire: Wire, begun_ns: int) -> None:
         """Watch the exchange that `wire` has begun; the total time-out counts from `begun_ns`."""
         self._streams[wire] = _Stream(wire, begun_ns)
+        self._fresh[wire] = None
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
 
     def discard(self, wire: Wire) -> None:
         """The exchange has ended."""
         self._streams.pop(wire, None)
+        self._fresh.pop(wire, None)
 
     def awaits_first(self) -> bool:
         """Whether any stream has yet to get its first token. One piece may be the opening of the message alone."""
-        return any(len(wire.pieces) < 2 for wire in self._streams)
+        fresh = self._fresh
+        while fresh and len(next(reversed(fresh)).pieces) >= 2:
+            fresh.popitem()
+        return bool(fresh)
 
     def stop(self) -> None:
         """Look no more."""
@@ -82,6 +89,7 @@ class Watch:
             self._timer.cancel()
             self._timer = None
         self._streams.clear()
+        self._fresh.clear()
 
     def _tick(self) -> None:
         self._timer = None
