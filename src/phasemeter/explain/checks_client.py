@@ -33,14 +33,10 @@ def late_sends(case: Case) -> Check:
     late_ms = float(np.percentile(spans, 99)) / 1e6
     mend = "the client was late, not the server: lower the load or give the client a faster machine"
     verdict, evidence = _lag(late_ms, case), f"99 % of sends were at most {late_ms:.3g} ms late"
-    planned = [
-        r.phases.late.ns
-        for r in case.measured
-        if r.phases.late is not None and r.timeline.cell.concurrency is None
-    ]
-    if planned:
+    planned = spans[case.measured.told_of(lambda cell: cell.concurrency is None)]
+    if planned.size:
         limit_ms = _late_limit_ms(case)
-        late = sum(ns > limit_ms * 1e6 for ns in planned) / len(planned)
+        late = int((planned > limit_ms * 1e6).sum()) / planned.size
         evidence += f"; {percent(late)} of the open loop's later than {limit_ms:g} ms"
         by_limit = grade(late, warn=LATE_SHARE_WARN, invalid=LATE_SHARE_INVALID)
         verdict = max(verdict, by_limit, key=list(Verdict).index)
@@ -73,15 +69,29 @@ def concurrency(case: Case) -> Check:
     the rate of intended arrivals."""
     found: list[str] = []
     verdicts = [Verdict.OK]
+    pauses = bool(case.run.header.settings.get("think_s"))
     for level in case.concurrency.levels:
-        verdict, text = _open_level(level) if level.asked is None else _closed_level(level, level.asked)
+        if level.asked is None:
+            verdict, text = _open_level(level)
+        elif pauses:
+            verdict, text = _thinking_level(level, level.asked)
+        else:
+            verdict, text = _closed_level(level, level.asked)
         verdicts.append(verdict)
         found.append(text)
     verdict = max(verdicts, key=list(Verdict).index)
     mend = (
         "send at least three requests for every slot, and see that no pool or semaphore caps the connections"
+        if any(level.asked is not None for level in case.concurrency.levels)
+        else "the client fell behind its plan: lower the rate, or send from more processes or a faster machine"
     )
     return graded("concurrency", verdict, "; ".join(found) or "no request to judge", mend)
+
+
+def _thinking_level(level: Level, asked: int) -> tuple[Verdict, str]:
+    """A slot that thinks has nothing in flight, so fewer than asked are no fault."""
+    text = f"asked {asked} with think time: at most {level.seen_max}, {level.seen_mean:.3g} on average"
+    return (Verdict.WARN if level.seen_max > asked else Verdict.OK), text
 
 
 def _closed_level(level: Level, asked: int) -> tuple[Verdict, str]:

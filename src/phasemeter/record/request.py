@@ -40,7 +40,7 @@ class Cell(Struct, frozen=True, omit_defaults=True):
 
 
 class Request(Struct, frozen=True):
-    """One intended request: a prompt (text or token ids) and how many tokens to generate. When it is due is the driver's.
+    """One intended request: a prompt (text or token ids) and how many tokens to generate; the driver knows when.
 
     Exactly one of `prompt` and `token_ids` is given.
     """

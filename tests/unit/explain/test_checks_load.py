@@ -51,6 +51,16 @@ def test_a_client_that_falls_behind_its_plan(stretch, expected):
     assert check("concurrency", made).verdict is expected
 
 
+def test_slots_that_think_are_not_missed():
+    """Two slots asked for, one after the other in flight."""
+    cell = Cell(64, 5, concurrency=2)
+    made = sequence(10, cell=cell)
+    assert check("concurrency", made).verdict is not OK
+    found = check("concurrency", made, think_s=1.0)
+    assert found.verdict is OK
+    assert "think time" in found.evidence
+
+
 def test_requests_given_up_on_purpose_are_no_failures():
     good = open_loop(20)
     planned = [
