@@ -101,15 +101,17 @@ def summarise(
     context = Context(held, origin, run.header.engine.kind)
     flying = concurrency(measured, origin)
     loaded = under_load(measured, flying, origin, slo)
+    shapes = summarise_shapes(measured, context)
+    only = shapes[0] if len(shapes) == 1 else None  # one shape is the whole run: nothing is worked out twice
     case = Case(
         run=run,
         ok=ok,
         failed=failed,
         warm=warm,
-        shapes=summarise_shapes(measured, context),
+        shapes=shapes,
         concurrency=flying,
         levels=loaded.levels,
-        throughput=throughput(ok, measured, origin),
+        throughput=only.throughput if only else throughput(ok, measured, origin),
         cold=cold(_first_clock(readings, origin)),
         origin=origin,
         contradictions=all_contradictions(measured),
@@ -122,8 +124,8 @@ def summarise(
         started=wall_text(run.header.anchor.wall_ns),
         header=header,
         requests=_requests(case, measured),
-        latency=latency(ok, blocks),
-        phases=phase_dists(ok, blocks),
+        latency=only.latency if only else latency(ok, blocks),
+        phases=only.phases if only else phase_dists(ok, blocks),
         throughput=case.throughput,
         concurrency=case.concurrency,
         cold=case.cold,
