@@ -1,4 +1,4 @@
-"""Ramp, steady window and drain of a stage, told apart by event time (decision 006).
+"""Ramp, steady window and drain of a stage, told apart by event time (decision 007).
 
     first arrival --ramp--> window opens --steady--> last arrival --drain--> last end
 
