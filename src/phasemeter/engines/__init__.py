@@ -46,6 +46,7 @@ def _local(spec: EngineSpec, clock: Clock) -> Engine:
             clock=clock,
             config=None if preset is None else preset.config,
             api=spec.api,
+            timeout_s=spec.timeout_s,
         )
     )
 

@@ -50,6 +50,7 @@ class LocalOptions(Struct, frozen=True):
     allow_random  give a folder that has a config but no weights random ones
     api           "completions" (prompt text as it is) or "chat" (as one user message in the model's own
                   template)
+    timeout_s     a request is stopped after the step in which so many seconds are over, its wait included
     """
 
     model: str
@@ -61,6 +62,7 @@ class LocalOptions(Struct, frozen=True):
     config: Mapping[str, Any] | None = None
     allow_random: bool = False
     api: str = "completions"
+    timeout_s: float | None = None
 
 
 class TransformersLocal:
@@ -111,12 +113,16 @@ class TransformersLocal:
             raise EngineError("the local engine has not been started, or is closed")
         stop = threading.Event()
         handed_ns = self._clock.now_ns()
-        work = asyncio.get_running_loop().run_in_executor(self._worker, self._run, request, stop)
+        loop, limit_s = asyncio.get_running_loop(), self._options.timeout_s
+        over = None if limit_s is None else loop.call_later(limit_s, stop.set)
         try:
-            steps = await work
+            steps = await loop.run_in_executor(self._worker, self._run, request, stop)
         except asyncio.CancelledError:
             stop.set()
             raise
+        finally:
+            if over is not None:
+                over.cancel()
         return LocalReply(loaded, request, steps, handed_ns)
 
     async def close(self) -> None:
@@ -208,21 +214,33 @@ def _result(loaded: Loaded, request: Request, steps: Steps, handed_ns: int) -> R
         Emission(stamp, EmissionKind.TEXT if text else EmissionKind.EMPTY, text, n_tokens=1)
         for stamp, text in zip(stamps, texts, strict=False)
     )
-    failed = steps.error is not None
-    given_up = not failed and not steps.stopped and _most_tokens(request) < request.max_tokens
-    finish = None if failed else "stop" if steps.stopped else "length"
+    outcome, error, finish = _ending(request, steps)
     return Result(
-        outcome=Outcome.ENGINE_ERROR if failed else Outcome.CANCELLED if given_up else Outcome.OK,
+        outcome=outcome,
         end_ns=steps.end_ns,
         connected_ns=handed_ns,
         sent_ns=handed_ns,
         first_byte_ns=stamps[0] if stamps else None,
         emissions=emissions,
-        error=f"given up on purpose after {len(emissions)} tokens" if given_up else steps.error,
-        finish_reason=None if given_up else finish,
+        error=error,
+        finish_reason=finish,
         usage=Usage(prompt_tokens=steps.prompt_tokens, completion_tokens=len(emissions), cached_tokens=0),
         report=_report(steps, handed_ns, len(emissions)),
     )
+
+
+def _ending(request: Request, steps: Steps) -> tuple[Outcome, str | None, str | None]:
+    """Outcome, error and finish reason."""
+    n_tokens = len(steps.stamps_ns)
+    if steps.error is not None:
+        return Outcome.ENGINE_ERROR, steps.error, None
+    if steps.stopped:
+        return Outcome.OK, None, "stop"
+    if n_tokens < _most_tokens(request):  # nothing else ends a request early that anybody waits for
+        return Outcome.TIMEOUT_TOTAL, f"not finished in time: {n_tokens} tokens", None
+    if n_tokens < request.max_tokens:
+        return Outcome.CANCELLED, f"given up on purpose after {n_tokens} tokens", None
+    return Outcome.OK, None, "length"
 
 
 def _most_tokens(request: Request) -> int:

@@ -271,6 +271,29 @@ async def test_cancelling_stops_after_the_step_and_frees_the_worker(engine):
     assert len(steps) == 1 + 2  # the one that was running, and those of the request after it
 
 
+async def test_given_up_on_purpose_it_ends_after_those_tokens(engine):
+    result = (await engine.generate(structs.replace(ask(n=20), cancel_after_tokens=4))).settle()
+    assert (result.outcome, len(result.emissions)) == (Outcome.CANCELLED, 4)
+    assert result.finish_reason is None
+    longer = (await engine.generate(structs.replace(ask(n=3), cancel_after_tokens=4))).settle()
+    assert longer.outcome is Outcome.OK
+
+
+async def test_over_its_time_it_ends_after_the_step(engine):
+    engine._options = structs.replace(engine._options, timeout_s=0.2)
+
+    def slow(_module, _args):
+        threading.Event().wait(0.15)
+
+    hook = engine._loaded.model.register_forward_pre_hook(slow)
+    result = (await engine.generate(ask(n=50))).settle()
+    hook.remove()
+    assert result.outcome is Outcome.TIMEOUT_TOTAL
+    assert len(result.emissions) < 50
+    engine._options = structs.replace(engine._options, timeout_s=60.0)
+    assert (await engine.generate(ask(n=2))).settle().outcome is Outcome.OK
+
+
 async def test_a_closed_or_unstarted_engine_says_so():
     local = TransformersLocal(LocalOptions(model="tiny", config=TINY))
     with pytest.raises(EngineError):
