@@ -82,6 +82,8 @@ class Summary(Struct, frozen=True):
     """What the server's own sums say of all measured requests; None where /metrics was not read."""
     under_load: UnderLoad = UnderLoad()
     """Levels of load, objectives and capacity."""
+    readings: Readings | None = None
+    """Every request of the run, warm-up included, as it was read: so that a report need not read it again."""
 
 
 def summarise(
@@ -141,6 +143,7 @@ def summarise(
         steps=summarise_steps(run),
         server_metrics=server_metrics(run),
         under_load=loaded,
+        readings=readings,
     )
 
 

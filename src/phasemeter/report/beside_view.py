@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from phasemeter.explain.load import origins
+from phasemeter.explain.columns import ABSENT
+from phasemeter.explain.load import origins_by_id
+from phasemeter.explain.phases import Reading
+from phasemeter.explain.readings import Readings, readings_of
 from phasemeter.record.run import Run
 from phasemeter.report.beside import BesideView, Panel, Series
 from phasemeter.report.digits import plain
@@ -112,17 +115,22 @@ _WORDS: dict[str, dict[str, str]] = {
 }
 
 
-def beside_of(run: Run, lang: str) -> BesideView | None:
-    """The panels in "en" or "zh"; None where fewer than two samples were taken, or the run is of several clocks."""
-    if len(run.samples) < 2 or not run.requests or len(set(origins(run).values())) > 1:
+def beside_of(run: Run, lang: str, requests: Sequence[Reading] | None = None) -> BesideView | None:
+    """The panels in "en" or "zh"; None where fewer than two samples were taken, or the run is of several clocks.
+    `requests` are the run's own where they were read already."""
+    if len(run.samples) < 2:
+        return None
+    readings = readings_of(run.requests if requests is None else requests)
+    ids = readings.columns.ids
+    if not ids or len(set(origins_by_id(ids, run.header.run_id).values())) > 1:
         return None
     words = _WORDS[lang]
-    zero_ns = min(timeline.arrived_ns for timeline in run.requests)
+    zero_ns = int(readings.told("arrived").min())
     panels: list[Panel] = []
     for key, lines in _PANELS.items():
         series = [made for line in lines if (made := _series(run, line, zero_ns, words)) is not None]
         if key == "requests":
-            series.insert(0, _in_flight(run, zero_ns, words))
+            series.insert(0, _in_flight(readings, zero_ns, words))
         if key == "preemptions" and not any(any(made.values) for made in series):
             continue  # the usual case needs no panel
         if series:
@@ -154,12 +162,13 @@ def _rates(t_s: Floats, counts: Floats) -> tuple[Floats, Floats]:
     return t_s[1:][kept], grown[kept] / spans[kept]
 
 
-def _in_flight(run: Run, zero_ns: int, words: dict[str, str]) -> Series:
+def _in_flight(readings: Readings, zero_ns: int, words: dict[str, str]) -> Series:
     """Requests between sent (else started) and end; an end at the very moment of a start comes first."""
     import numpy as np
 
-    starts = np.asarray([t.started_ns if t.sent_ns is None else t.sent_ns for t in run.requests])
-    ends = np.maximum(starts, np.asarray([t.end_ns for t in run.requests]))
+    sent = readings.told("sent")
+    starts = np.where(sent == ABSENT, readings.told("started"), sent)
+    ends = np.maximum(starts, readings.told("end"))
     times = np.concatenate((ends, starts))
     steps = np.concatenate((-np.ones(len(ends)), np.ones(len(starts))))
     order = np.argsort(times, kind="stable")

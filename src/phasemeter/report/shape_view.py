@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from phasemeter.explain.floors import FloorCheck
 from phasemeter.explain.phases import Basis, Reading
+from phasemeter.explain.readings import Readings, readings_of
 from phasemeter.explain.shapes import ShapeSummary
 from phasemeter.record.engine import Outcome
 from phasemeter.report.budget import (
@@ -22,21 +24,26 @@ from phasemeter.report.budget import (
 from phasemeter.report.levels import lengths, shape_short, shape_text
 from phasemeter.report.parts import ABSENT, Histogram, Mark, Number, Row, ShapeView
 
+if TYPE_CHECKING:
+    from phasemeter.explain.stats import Floats
+
 BINS = 40
 ROWS = 500
 _ROWS_ALL = 3000
+_AT_ONCE = 1_000_000
 
 
 def shape_view(
-    shape: ShapeSummary, readings: Sequence[Reading], origin_ns: int, rows: int, lang: str
+    shape: ShapeSummary, requests: Sequence[Reading], origin_ns: int, rows: int, lang: str
 ) -> ShapeView:
-    """Everything shown of one shape. `readings` are its requests, warm-up included; `origin_ns` the first
+    """Everything shown of one shape. `requests` are all of it, warm-up included; `origin_ns` the first
     arrival of the run; `rows` how many requests are drawn at most."""
     key, floor = shape.key, shape.floor
     seen, data = shape.floor_measured, shape.floor_datasheet
     segments, total = segments_of(shape.phases, lang)
-    measured = [r for r in readings if not r.timeline.cell.warmup and r.timeline.outcome is Outcome.OK]
-    drawn = sorted(readings, key=lambda r: r.timeline.arrived_ns)
+    readings = readings_of(requests)
+    measured = readings.take(readings.told_of(lambda cell: not cell.warmup) & readings.where(Outcome.OK))
+    drawn = drawn_of(readings, rows)
     return ShapeView(
         label=shape_text(key, lang),
         short=shape_short(key, lang),
@@ -65,9 +72,9 @@ def shape_view(
         total=total,
         split=is_split(shape.phases),
         attributed=attributed_of(shape.attribution, lang),
-        itl=histogram([gap / 1e6 for reading in measured for gap in reading.gaps_ns]),
-        rows=tuple(_row(reading, origin_ns) for reading in drawn[:rows]),
-        rows_left_out=max(0, len(drawn) - rows),
+        itl=histogram(measured.gaps() / 1e6),
+        rows=tuple(_row(reading, origin_ns) for reading in drawn),
+        rows_left_out=len(readings) - len(drawn),
     )
 
 
@@ -76,22 +83,32 @@ def rows_each(shapes: int) -> int:
     return max(20, min(ROWS, _ROWS_ALL // max(1, shapes)))
 
 
-def histogram(values_ms: Sequence[float], bins: int = BINS) -> Histogram | None:
+def drawn_of(readings: Readings, rows: int) -> Readings:
+    """The requests that are drawn: the first `rows` by arrival."""
+    import numpy as np
+
+    return readings.take(np.argsort(readings.told("arrived"), kind="stable")[:rows])
+
+
+def histogram(values_ms: Sequence[float] | Floats, bins: int = BINS) -> Histogram | None:
     """Counts in bins of equal ratio between the smallest and the largest positive value; gaps of zero
     (pieces that came together) count in the first bin. None where there is no positive value."""
-    positive = [value for value in values_ms if value > 0]
-    if not positive:
+    import numpy as np
+
+    values = np.asarray(values_ms, dtype=np.float64)
+    if not (values > 0).any():
         return None
-    low, high = min(positive), max(positive)
+    low, high = float(values[values > 0].min()), float(values.max())
     if high / low < 1.02:  # all the same: one bin around them
-        return Histogram((low * 0.99, high * 1.01), (len(values_ms),))
+        return Histogram((low * 0.99, high * 1.01), (int(values.size),))
     step = math.log(high / low) / bins
     edges = tuple(low * math.exp(i * step) for i in range(bins + 1))
-    counts = [0] * bins
-    for value in values_ms:
-        place = int(math.log(value / low) / step) if value > 0 else 0
-        counts[min(max(place, 0), bins - 1)] += 1
-    return Histogram(edges, tuple(counts))
+    counts = np.zeros(bins, dtype=np.int64)
+    for at in range(0, values.size, _AT_ONCE):
+        part = np.maximum(values[at : at + _AT_ONCE], low)
+        place = np.minimum((np.log(part / low) / step).astype(np.int64), bins - 1)
+        counts += np.bincount(place, minlength=bins)
+    return Histogram(edges, tuple(counts.tolist()))
 
 
 def _calculated(value_ms: float | None) -> Number:
