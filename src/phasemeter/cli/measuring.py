@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 from collections.abc import Callable
@@ -33,6 +34,9 @@ from phasemeter.record.file import check_place
 from phasemeter.record.run import Header
 from phasemeter.roofline.hardware import find_hardware
 from phasemeter.roofline.model import load_shape
+
+_ELSEWHERE = frozenset({"openai", "vllm", "vllm-local"})
+"""Engines that calculate in another process: ours has a loop to serve."""
 
 
 class Job(Struct, frozen=True):
@@ -78,6 +82,9 @@ def perform(job: Job) -> None:
         find_hardware(job.hardware)  # a wrong name is told before anything is loaded
     if job.model_shape is not None:
         load_shape(job.model_shape)
+    if job.spec.kind in _ELSEWHERE:
+        # numpy would start a thread a core for sums this small, and they spin beside the event loop
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with asyncio.Runner(loop_factory=_loop_factory(job.spec)) as runner:
         runner.run(_perform(job))
 
@@ -245,7 +252,7 @@ def _here(kind: str, url: str | None) -> bool:
 
 
 def _loop_factory(spec: EngineSpec) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if spec.kind not in {"openai", "vllm", "vllm-local"}:
+    if spec.kind not in _ELSEWHERE:
         return None
     try:
         import uvloop
