@@ -21,18 +21,20 @@ from msgspec import Struct
 from phasemeter.explain.batch_means import Estimate
 from phasemeter.explain.levels import LevelLoad
 from phasemeter.explain.shape_key import Asked
-from phasemeter.explain.slo import Condition, Met, Sampled, Slo, sampled
+from phasemeter.explain.slo import Condition, Met, Sampled, Slo, misses, sampled
 from phasemeter.explain.stage_table import StageTable, by_level
-from phasemeter.explain.steady import State, members
+from phasemeter.explain.steady import Member, State, members
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from phasemeter.explain.stage_table import Ints
     from phasemeter.explain.stats import Floats
 
 Axis = Literal["concurrency", "rate_per_s"]
 SATURATED = 0.9
 _DRAWS = 400
+_BINS = 1024
 _SEED = 20_240_301
 
 
@@ -167,32 +169,23 @@ def _conditions(
     return found
 
 
-def _sample(level: LevelLoad, stages: dict[Asked, list[StageTable]], condition: Condition) -> Sampled:
-    mine, steady = stages[level.asked], level.steady
+def _members(level: LevelLoad, stages: dict[Asked, list[StageTable]]) -> list[Member]:
+    steady = level.steady
     settled = steady is not None and steady.state is State.STEADY
-    inside = members(mine, steady.windows if steady is not None and settled else None)
-    return sampled(mine, inside, condition.metric)
+    return members(stages[level.asked], steady.windows if steady is not None and settled else None)
+
+
+def _sample(level: LevelLoad, stages: dict[Asked, list[StageTable]], condition: Condition) -> Sampled:
+    return sampled(stages[level.asked], _members(level, stages), condition.metric)
 
 
 def _badness(level: LevelLoad, stages: dict[Asked, list[StageTable]], slo: Slo) -> Sampled:
-    """By how much each request misses its tightest condition: its worst latency over the limit."""
     import numpy as np
 
-    worst: Floats | None = None
-    batch = None
-    for condition in slo.conditions:
-        if condition.metric == "itl":
-            continue  # pooled gaps have no request; the share of good requests tells of them
-        one = _sample(level, stages, condition)
-        ratio = one.values_ms / condition.limit_ms
-        worst = ratio if worst is None or worst.size != ratio.size else np.maximum(worst, ratio)
-        batch = one.batch if batch is None or batch.size != one.batch.size else batch
-    if worst is None or batch is None:
-        share = 0.0 if level.slo is None else level.slo.goodput.share.value
-        n = max(1, level.requests)
-        bad = round((1 - share) * n)
-        return Sampled(np.repeat([0.5, 2.0], [n - bad, bad]), np.arange(n) * 10 // n, n)
-    return Sampled(worst, batch, worst.size)
+    inside = _members(level, stages)
+    worst = [misses(t, m, slo) for t, m in zip(stages[level.asked], inside, strict=True)]
+    values = np.concatenate(worst)
+    return Sampled(values, np.concatenate([m.batch for m in inside]), values.size)
 
 
 def _drawn_crossings(
@@ -217,7 +210,8 @@ _FAR = 1e3
 
 
 def _log_ratios(sample: Sampled, limit_ms: float, share: float, rng: np.random.Generator) -> Floats:
-    """ln(percentile / limit): of the sample, then of draws of whole batches."""
+    """ln(percentile / limit): of the sample, then of draws of whole batches. Of very many values neighbours share a
+    bin, narrow ones around the percentile."""
     import numpy as np
 
     order = np.argsort(sample.values_ms, kind="stable")
@@ -225,15 +219,27 @@ def _log_ratios(sample: Sampled, limit_ms: float, share: float, rng: np.random.G
     if values.size == 0:
         return np.zeros(_DRAWS + 1)
     names, place = np.unique(sample.batch, return_inverse=True)
-    place = place.reshape(-1)[order]
-    found, even = np.empty(_DRAWS + 1), np.ones(names.size, dtype=np.int64)
-    chances = np.full(names.size, 1 / names.size)
-    for i in range(_DRAWS + 1):
-        times = even if i == 0 else rng.multinomial(names.size, chances)
-        heap = np.cumsum(times[place], dtype=np.float64)
-        at = int(np.searchsorted(heap, share * float(heap[-1])))
-        found[i] = values[min(at, values.size - 1)]
-    return np.log(found)
+    ends = _bin_ends(values.size, share)
+    owner = np.searchsorted(ends, np.arange(values.size), side="left")
+    cells = place.reshape(-1)[order] * ends.size + owner
+    counts = np.bincount(cells, minlength=names.size * ends.size).reshape(names.size, ends.size)
+    times = rng.multinomial(names.size, np.full(names.size, 1 / names.size), _DRAWS)
+    times = np.concatenate((np.ones((1, names.size)), times))
+    heap = times @ np.cumsum(counts, axis=1, dtype=np.float64)
+    at = np.argmax(heap >= share * heap[:, -1:] - 1e-9, axis=1)
+    return np.log(values[ends[at]])
+
+
+def _bin_ends(n: int, share: float) -> Ints:
+    """The last value of each bin, as places in order: every value where there are few."""
+    import numpy as np
+
+    if n <= 2 * _BINS:
+        return np.arange(n, dtype=np.int64)
+    near = 4 * min(share, 1 - share)
+    coarse = np.linspace(0, n - 1, _BINS)
+    fine = np.linspace(max(0.0, share - near) * (n - 1), min(1.0, share + near) * (n - 1), _BINS)
+    return np.unique(np.concatenate((coarse, fine)).astype(np.int64))
 
 
 def _knee(axis: Axis, loads: tuple[float, ...], levels: Sequence[LevelLoad]) -> Knee | None:

@@ -112,13 +112,11 @@ def _dist(stages: Sequence[StageTable], metric: str) -> Dist | None:
     """All of a level's successful requests; batches of equal time stand for blocks."""
     import numpy as np
 
-    values = np.concatenate(
-        [t.ms[metric][m.inside] for t, m in zip(stages, members(stages, None), strict=True)]
-    )
-    batch = np.concatenate([m.batch for m in members(stages, None)])
-    ok = np.concatenate([t.ok[m.inside] for t, m in zip(stages, members(stages, None), strict=True)])
+    whole = members(stages, None)
+    values = np.concatenate([t.ms[metric][m.inside] for t, m in zip(stages, whole, strict=True)])
+    ok = np.concatenate([t.ok[m.inside] for t, m in zip(stages, whole, strict=True)])
     seen = ok & np.isfinite(values)
-    return distribution(values[seen], batch[seen])
+    return distribution(values[seen], np.concatenate([m.batch for m in whole])[seen])
 
 
 def _rates(

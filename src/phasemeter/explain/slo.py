@@ -24,7 +24,7 @@ from phasemeter.explain.steady import Member, State, Steady, members
 from phasemeter.record.errors import InputError
 
 if TYPE_CHECKING:
-    from phasemeter.explain.stage_table import Bools, Ints
+    from phasemeter.explain.stage_table import Ints
     from phasemeter.explain.stats import Floats
 
 METRICS = (*LATENCIES, "itl")
@@ -233,7 +233,7 @@ def _share(item: str, text: str) -> float:
 def _goodput(tables: Sequence[StageTable], inside: Sequence[Member], slo: Slo) -> Goodput:
     import numpy as np
 
-    good = [_good(t, m, slo) for t, m in zip(tables, inside, strict=True)]
+    good = [misses(t, m, slo) <= 1.0 for t, m in zip(tables, inside, strict=True)]
     batch = np.concatenate([m.batch for m in inside])
     flat = np.concatenate(good)
     share = _share_estimate(flat.astype(np.float64), batch, flat.size)
@@ -251,20 +251,19 @@ def _goodput(tables: Sequence[StageTable], inside: Sequence[Member], slo: Slo) -
     return Goodput(int(flat.sum()), flat.size, share, per_s, slo.good_share, met)
 
 
-def _good(table: StageTable, member: Member, slo: Slo) -> Bools:
-    """Whether each request is successful and breaks no condition."""
+def misses(table: StageTable, member: Member, slo: Slo) -> Floats:
+    """By how much each request misses its tightest condition: its worst latency over the limit, at most 1 where it is
+    good, infinite where it failed. A latency that a request does not have breaks nothing."""
     import numpy as np
 
-    good = table.ok[member.inside].copy()
+    worst = np.where(table.ok[member.inside], 0.0, math.inf)
     for condition in slo.conditions:
         if condition.metric == "itl":
-            worst = _own_percentiles(table, member, condition.percentile)
+            seen = _own_percentiles(table, member, condition.percentile)
         else:
-            worst = table.ms[condition.metric][member.inside]
-        good &= ~(worst > condition.limit_ms)  # a latency that a request does not have breaks nothing
-        if condition.metric.startswith("ttft"):
-            good &= np.isfinite(worst)
-    return good
+            seen = table.ms[condition.metric][member.inside]
+        worst = np.fmax(worst, seen / condition.limit_ms)
+    return worst
 
 
 def _own_percentiles(table: StageTable, member: Member, percentile: float | None) -> Floats:
