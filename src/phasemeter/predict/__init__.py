@@ -1,0 +1,1 @@
+"""From measured runs to times nobody has measured yet: fit, ask, what if. Pure: no clock, no network, no torch."""
