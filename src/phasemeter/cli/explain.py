@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from phasemeter.cli.explain_request import request_flag, show_request
 from phasemeter.cli.flags import json_flag, lang_flag
 from phasemeter.cli.slo_flag import slo_flag, slo_of
 from phasemeter.record.file import read_run
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--hardware", metavar="NAME", help="Compute floors for this hardware instead of the run's own.")
 @click.option("--model-shape", metavar="NAME|config.json", help="Compute floors for this model shape.")
 @slo_flag
+@request_flag
 @click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
 @json_flag
 @lang_flag
@@ -31,6 +33,7 @@ def command(
     hardware: str | None,
     model_shape: str | None,
     slo: str | None,
+    request: str | None,
     strict: bool,
     as_json: bool,
     lang: str,
@@ -41,9 +44,13 @@ def command(
     \b
     Example:
       phasemeter explain runs/20261130T101500-local-ernie-4.5-0.3b/run.jsonl
+      phasemeter explain run.jsonl --request slowest-itl
     """
     asked = slo_of(slo)
     run = merge([read_run(path) for path in runs])
+    if request is not None:
+        whole = {"--hardware": hardware, "--model-shape": model_shape, "--slo": slo, "--strict": strict}
+        return show_request(run, request, as_json=as_json, lang=lang, merged=len(runs) > 1, others=whole)
     invalid = show(run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape, slo=asked)
     return 1 if strict and invalid else 0
 

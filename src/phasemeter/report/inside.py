@@ -30,9 +30,40 @@ class LifeView(Struct, frozen=True):
     table: TextTable
 
 
+class LifeMark(Struct, frozen=True):
+    """One step in the picture of a life: from when to when, what the request did in it ("queue", "prefill", "decode",
+    "beside"), what it cost and what it would have without a prefill, prefill tokens, and its numbers as text."""
+
+    start_ms: float
+    end_ms: float
+    kind: str
+    cost_ms: float
+    baseline_ms: float | None
+    own_tokens: int | None
+    other_tokens: int | None
+    prefill_tokens: int | None
+    running: int | None
+    waiting: int | None
+    text: tuple[str, ...]
+
+
+class LifeChoice(Struct, frozen=True):
+    """A request whose life can be looked at: why it is shown, what sharing cost it, its picture and its table."""
+
+    request: str
+    label: str
+    title: str
+    sentences: tuple[str, ...]
+    marks: tuple[LifeMark, ...]
+    table: TextTable
+    steps: str
+
+
 class InsideView(Struct, frozen=True):
     """Everything shown of the inside of one run's engine."""
 
     sentences: tuple[str, ...]
     tables: tuple[TextTable, ...]
     life: LifeView | None = None
+    lives: tuple[LifeChoice, ...] = ()
+    """Of the few requests that tell most, on a page."""

@@ -106,7 +106,7 @@ def _run(run: RunView, index: int, lang: str) -> Iterator[str]:
         body = sentences(run.load.sentences) + charts + "".join(text_table(t) for t in run.load.tables)
         yield _section("under_load", index, lang, body)
     if run.inside is not None:
-        yield _section("inside", index, lang, inside_html(run.inside))
+        yield _section("inside", index, lang, inside_html(run.inside, index, lang))
     if run.beside is not None:
         body = f"<p>{escape(run.beside.note)}</p>{_chart('beside', index, run.beside.alt)}"
         yield _section("beside", index, lang, body + text_table(run.beside.table))

@@ -16,6 +16,7 @@ from phasemeter.report.beside_plot import beside_chart
 from phasemeter.report.digits import percent, plain, with_unit
 from phasemeter.report.figure import MARGIN, Figure, layout_of, legend, short
 from phasemeter.report.length_plots import prefill_chart, tpot_chart
+from phasemeter.report.life_plot import life_chart
 from phasemeter.report.load_plot import load_chart
 from phasemeter.report.palette import COLOURS
 from phasemeter.report.parts import Mark, Number, Row, RunView, Segment, ShapeView
@@ -37,6 +38,8 @@ def charts_of(run: RunView, index: int, lang: str) -> Charts:
     if run.load is not None:
         for i, chart in enumerate(run.load.charts):
             charts[f"load{i}-{index}"] = {"one": load_chart(chart)}
+    if run.inside is not None and run.inside.lives:
+        charts[f"life-{index}"] = {"by_life": [life_chart(life, lang) for life in run.inside.lives]}
     if run.beside is not None:
         charts[f"beside-{index}"] = {"one": beside_chart(run.beside, lang)}
     return charts

@@ -8,14 +8,16 @@ from html import escape
 from phasemeter.explain.steps import UNPLACED, UNTOLD, StepsSummary
 from phasemeter.explain.steps_life import Life, StepRow
 from phasemeter.explain.summary import Summary
+from phasemeter.record.run import Run
 from phasemeter.report.digits import INFERRED, percent, plain
 from phasemeter.report.inside import InsideView, LifeStep, LifeView, TextTable
 from phasemeter.report.levels import shape_short
+from phasemeter.report.life_view import choices_of
+from phasemeter.report.life_words import life_word
 from phasemeter.report.server_view import server_part
 
 _MOST_LINES = 8
 _LETTERS = {"queue": "·", "prefill": "█", "decode": "─", "beside": "▓"}
-_COLOURS = {"queue": "#8a94a0", "prefill": "#d9822b", "decode": "#2f7fbf", "beside": "#b3261e"}
 
 _WORDS: dict[str, dict[str, str]] = {
     "en": {
@@ -118,8 +120,9 @@ _WORDS: dict[str, dict[str, str]] = {
 _NOTES = {UNTOLD: "untold", UNPLACED: "unplaced"}
 
 
-def inside_of(summary: Summary, lang: str) -> InsideView | None:
-    """What the engine's inside shows in "en" or "zh"; None where it told nothing of it."""
+def inside_of(summary: Summary, lang: str, run: Run | None = None) -> InsideView | None:
+    """What the engine's inside shows in "en" or "zh"; None where it told nothing of it. With the `run`, the lives of
+    the few requests that tell most are there to choose from."""
     words = _WORDS[lang]
     said, sums = server_part(summary.server_metrics, lang)
     tables = [table for table in (_front_end(summary, words, lang), sums) if table is not None]
@@ -131,12 +134,13 @@ def inside_of(summary: Summary, lang: str) -> InsideView | None:
     if steps.most:
         tables.append(_most(steps, words))
     life = _life(steps.life, words) if steps.life is not None and steps.life.rows else None
-    return InsideView((*said, _sentence(steps, words)), tuple(tables), life)
+    lives = () if run is None else choices_of(run, steps, lang)
+    return InsideView((*said, _sentence(steps, words)), tuple(tables), life, lives)
 
 
-def inside_html(inside: InsideView) -> str:
-    """The body of the page's section."""
-    return "".join(_html(inside))
+def inside_html(inside: InsideView, index: int, lang: str) -> str:
+    """The body of the page's section for the run of that index."""
+    return "".join(_html(inside, index, lang))
 
 
 def inside_lines(inside: InsideView, width: int) -> tuple[tuple[TextTable, ...], str]:
@@ -277,28 +281,26 @@ def _bar(steps: tuple[LifeStep, ...], room: int) -> str:
     return "".join(found)
 
 
-def _html(inside: InsideView) -> Iterator[str]:
+def _html(inside: InsideView, index: int, lang: str) -> Iterator[str]:
     for sentence in inside.sentences:
         yield f"<p>{escape(sentence)}</p>"
     for table in inside.tables:
         yield text_table(table)
-    life = inside.life
-    if life is None:
+    if not inside.lives:
         return
-    yield f"<h3>{escape(life.title)}</h3>"
-    stretches = "".join(
-        f'<span style="flex:{step.share:.5f};background:{_COLOURS[step.part]};border-right:1px solid #fff8" '
-        f'title="{escape(step.text)}"></span>'
-        for step in life.steps
+    options = "".join(
+        f'<option value="{i}">{escape(life.label)}</option>' for i, life in enumerate(inside.lives)
     )
-    yield f'<div class="strip" role="img" aria-label="{escape(life.title)}" style="width:100%;height:1.4em">'
-    yield f"{stretches}</div>"
-    seen = {step.part: step.text.partition(":")[0] for step in life.steps}
-    yield "<p>" + " ".join(
-        f'<span class="swatch" style="background:{_COLOURS[part]}" aria-hidden="true"></span>{escape(name)}'
-        for part, name in seen.items()
-    )
-    yield f"</p><details><summary>{len(life.steps)} …</summary>{text_table(life.table)}</details>"
+    yield f"<h3>{escape(life_word(lang, 'life_choose'))}</h3>"
+    yield f'<div class="pick"><label>{escape(life_word(lang, "choose"))} '
+    yield f'<select class="life" data-run="{index}" autocomplete="off">{options}</select></label></div>'
+    for i, life in enumerate(inside.lives):
+        yield f'<div data-life-of-run="{index}" data-life="{i}"><p>{escape(" ".join(life.sentences))}</p></div>'
+    alt = escape(life_word(lang, "alt"))
+    yield f'<div class="chart" data-chart="life-{index}" data-run="{index}" role="img" aria-label="{alt}"></div>'
+    for i, life in enumerate(inside.lives):
+        yield f'<div data-life-of-run="{index}" data-life="{i}"><p class="lead">{escape(life.title)}</p>'
+        yield f"<details><summary>{escape(life.steps)}</summary>{text_table(life.table)}</details></div>"
 
 
 def text_table(table: TextTable) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -41,23 +41,32 @@ _SIGNS = {"ok": "✓", "warn": "!", "invalid": "✗"}
 def render_terminal(view: View, console: Console) -> None:
     """Print every run of the view. No line is longer than the console is wide; without colours nothing is
     lost."""
+    show(_view(view, console.width), console)
+
+
+def show(blocks: Iterable[RenderableType], console: Console) -> None:
+    """Print blocks one below the other, without what would act on the terminal."""
     if console.is_terminal:
-        _print(view, console)
+        _print(blocks, console)
         return
     with console.capture() as capture:
-        _print(view, console)
+        _print(blocks, console)
     text = "\n".join(
         line.rstrip() for line in capture.get().splitlines()
     )  # no trailing blanks in a file or pipe
     console.file.write(text + "\n")
 
 
-def _print(view: View, console: Console) -> None:
+def _print(blocks: Iterable[RenderableType], console: Console) -> None:
+    for block in blocks:
+        console.print(_Visible(block))
+
+
+def _view(view: View, width: int) -> Iterator[RenderableType]:
     for warning in view.warnings:
-        console.print(_Visible(Text(f"! {warning}", style="bold yellow")))
+        yield Text(f"! {warning}", style="bold yellow")
     for run in view.runs:
-        for block in _blocks(run, view.lang, console.width):
-            console.print(_Visible(block))
+        yield from _blocks(run, view.lang, width)
 
 
 class _Visible:
@@ -74,41 +83,42 @@ class _Visible:
 def _blocks(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
     yield Text()
     yield Text(f"{run.title}", style="bold", overflow="fold")
-    yield _facts((*run.facts, *run.counts, *_folded(run.settings, lang)))
+    yield fact_grid((*run.facts, *run.counts, *_folded(run.settings, lang)))
     yield _checks(run, lang)
     if run.shapes:
-        yield _heading(word(lang, "shapes"), word(lang, "medians"))
+        yield heading(word(lang, "shapes"), word(lang, "medians"))
         yield _shape_table(run.shapes, lang, width)
-        yield _heading(word(lang, "budget"), f"{word(lang, 'budget_note')}  {word(lang, 'legend')}")
+        yield heading(word(lang, "budget"), f"{word(lang, 'budget_note')}  {word(lang, 'legend')}")
         yield from _budget(run.shapes, lang, width)
         yield from _attribution(run.shapes, lang, width)
     if run.growth:
-        yield _heading(word(lang, "growth"))
+        yield heading(word(lang, "growth"))
         yield _growth(run.growth, width, lang)
     if run.load is not None:
-        yield _heading(word(lang, "under_load"))
-        yield from (_prose(sentence, width) for sentence in run.load.sentences)
+        yield heading(word(lang, "under_load"))
+        yield from (prose(sentence, width) for sentence in run.load.sentences)
         for table in run.load.tables:
             yield _indented(Text(table.title, style="dim"))
-            yield _told(table)
+            yield told_table(table)
     if run.inside is not None:
-        yield _heading(word(lang, "inside"))
+        yield heading(word(lang, "inside"))
         yield from _inside(run.inside, width)
     if run.beside is not None:
-        yield _heading(word(lang, "beside"))
-        yield _told(run.beside.table)
+        yield heading(word(lang, "beside"))
+        yield told_table(run.beside.table)
     if run.cold is not None:
-        yield _heading(word(lang, "cold"))
-        yield _prose(run.cold.sentence, width)
+        yield heading(word(lang, "cold"))
+        yield prose(run.cold.sentence, width)
     if run.article is not None:
-        yield _heading(run.article.title)
+        yield heading(run.article.title)
         yield from _article(run, lang, width)
-    yield _heading(word(lang, "closing"))
-    yield _prose((" " if lang == "en" else "").join(run.closing), width)
+    yield heading(word(lang, "closing"))
+    yield prose((" " if lang == "en" else "").join(run.closing), width)
     yield Text()
 
 
-def _heading(title: str, note: str = "") -> RenderableType:
+def heading(title: str, note: str = "") -> RenderableType:
+    """A section's title and what to know of it."""
     head = Text(f"\n{title}", style="bold cyan")
     return Group(head, Padding(Text(note, style="dim"), (0, 0, 0, 2))) if note else head
 
@@ -117,7 +127,7 @@ def _indented(text: Text) -> Padding:
     return Padding(text, (0, 0, 0, 2))
 
 
-def _prose(text: str, width: int) -> Padding:
+def prose(text: str, width: int) -> Padding:
     """A paragraph, wrapped here because Chinese may break between any two characters."""
     lines, line = [""], ""
     for piece in re.findall(_PIECE, text):
@@ -130,7 +140,8 @@ def _prose(text: str, width: int) -> Padding:
     return _indented(Text("\n".join(lines)))
 
 
-def _facts(facts: Sequence[Fact]) -> Padding:
+def fact_grid(facts: Sequence[Fact]) -> Padding:
+    """Label and text, line by line."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -295,7 +306,7 @@ def _attribution(shapes: Sequence[ShapeView], lang: str, width: int) -> Iterator
     note = word(lang, "attribution_note")
     if any(entry.phase == "first" for _, entry in rows):
         note += (" " if lang == "en" else "") + word(lang, "attribution_first")
-    yield _heading(word(lang, "attribution"), note)
+    yield heading(word(lang, "attribution"), note)
     room = 24 if width >= 116 else 12
     causes = ("arithmetic", "memory traffic", "host and kernel inefficiency")
     table = _table()
@@ -324,7 +335,7 @@ def _attribution(shapes: Sequence[ShapeView], lang: str, width: int) -> Iterator
 def _growth(growth: Sequence[Growth], width: int, lang: str) -> RenderableType:
     """Sentences where there are few; a table where a large grid would make a page of them."""
     if len(growth) <= 8:
-        return Group(*(_prose(entry.sentence, width) for entry in growth))
+        return Group(*(prose(entry.sentence, width) for entry in growth))
     table = _table()
     for key in ("phase", "input", "output", "conc", "exponent"):
         table.add_column(word(lang, key), justify="left" if key == "phase" else "right", no_wrap=True)
@@ -340,16 +351,17 @@ def _growth(growth: Sequence[Growth], width: int, lang: str) -> RenderableType:
 
 def _inside(inside: InsideView, width: int) -> Iterator[RenderableType]:
     for sentence in inside.sentences:
-        yield _prose(sentence, width)
+        yield prose(sentence, width)
     tables, life = inside_lines(inside, width)
     for told in tables:
         yield _indented(Text(told.title, style="dim"))
-        yield _told(told)
+        yield told_table(told)
     if life:
         yield _indented(Text(life, overflow="fold"))
 
 
-def _told(told: TextTable) -> Table:
+def told_table(told: TextTable) -> Table:
+    """A table of text, as wide as it needs to be."""
     table = _table()
     for i, head in enumerate(told.heads):
         table.add_column(head, justify="right" if i else "left", overflow="fold")
@@ -375,4 +387,4 @@ def _article(run: RunView, lang: str, width: int) -> Iterator[RenderableType]:
         table.add_row(*map(Text, [*cells, times(row.measured_ratio)]))
     yield table
     for note in article.notes:
-        yield _prose(note, width)
+        yield prose(note, width)

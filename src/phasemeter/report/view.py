@@ -73,7 +73,7 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
         lines=lines_of(summary, lang),
         article=article_of(summary, lang),
         ceilings_measured=any(ceiling.source == "measured" for ceiling in summary.ceilings),
-        inside=inside_of(summary, lang),
+        inside=inside_of(summary, lang, run),
         beside=beside_of(run, lang),
         load=load_of(summary.under_load, lang),
     )

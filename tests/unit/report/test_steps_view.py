@@ -77,16 +77,20 @@ def test_before_and_after_the_engine_have_columns_where_they_are_told():
     assert len(table.heads) == 6
 
 
-def test_the_page_escapes_and_draws_one_stretch_for_each_step():
+def test_the_page_escapes_and_offers_the_requests_that_tell_most():
     base = two_requests()
     evil = "<b>&a"
-    requests = (replace(base.requests[0], id=evil), base.requests[1])
+    requests = (replace(base.requests[0], id=evil), timeline("b", first=99.0))
     made = replace(base, requests=requests, seen=(replace(base.seen[0], request=evil), base.seen[1]))
-    page = inside_html(inside(made))
+    view = view_of([(made, summarise(made))])
+    found = view.runs[0].inside
+    assert found is not None
+    page = inside_html(found, 0, "en")
     assert evil not in page
     assert "&lt;b&gt;&amp;a" in page
-    assert page.count("flex:") == len(inside(made).life.steps)
-    whole = page_body(view_of([(made, summarise(made))]))
+    assert page.count("<option") == len(found.lives) == 2
+    assert page.count('data-life="1"') == 2
+    whole = page_body(view)
     assert page in whole
     assert 'href="#inside-0"' in whole
 

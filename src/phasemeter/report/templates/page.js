@@ -59,7 +59,8 @@
     const run = node.dataset.run;
     const shape = document.querySelector(`select.shape[data-run="${run}"]`);
     const mode = document.querySelector(`select.mode[data-chart="${node.dataset.chart}"]`);
-    let found = set.by_shape ? set.by_shape[shape ? Number(shape.value) : 0] : set.one;
+    const life = document.querySelector(`select.life[data-run="${run}"]`);
+    let found = set.by_life ? set.by_life[life ? Number(life.value) : 0] : set.by_shape ? set.by_shape[shape ? Number(shape.value) : 0] : set.one;
     if (found && found.modes) found = found.modes[mode ? mode.value : Object.keys(found.modes)[0]];
     return found;
   }
@@ -109,6 +110,20 @@
     });
   }
   document.querySelectorAll("select.shape").forEach(showShape);
+
+  function showLife(select) {
+    for (const node of document.querySelectorAll(`[data-life-of-run="${select.dataset.run}"]`)) {
+      node.hidden = node.dataset.life !== select.value;
+    }
+  }
+
+  for (const select of document.querySelectorAll("select.life")) {
+    select.addEventListener("change", () => {
+      showLife(select);
+      draw(document.querySelector(`.chart[data-chart="life-${select.dataset.run}"]`));
+    });
+    showLife(select);
+  }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
   all();
   document.documentElement.dataset.ready = "yes";
