@@ -392,20 +392,3 @@ def test_entry_points_find_it_after_a_plain_pip_install(tmp_path):
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([*command, "--target", str(target), str(wheel)], check=True, capture_output=True)
     assert found_from(target) == f"phasemeter PhasemeterStatLogger {version}"
-
-
-@pytest.mark.parametrize("positional", [True, False])
-def test_the_engines_index_is_told_however_it_is_handed_over(plugin, tmp_path, monkeypatch, positional):
-    """vLLM's manager names `engine_idx`; a caller without it leaves the index that the logger was made with."""
-    file = tmp_path / "seen.jsonl"
-    monkeypatch.setenv("PHASEMETER_VLLM_FILE", str(file))
-    monkeypatch.setenv("PHASEMETER_VLLM_STEPS", "1")
-    logger = plugin.PhasemeterStatLogger(vllm_config=None, engine_index=3)
-    if positional:
-        logger.record(SchedulerStats(), None, None, 2)
-    else:
-        logger.record(
-            scheduler_stats=SchedulerStats(), iteration_stats=None, mm_cache_stats=None, engine_idx=2
-        )
-    logger.record(SchedulerStats(), None)
-    assert [one["engine_index"] for one in lines(file)] == [3, 2, 3]
