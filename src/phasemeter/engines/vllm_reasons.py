@@ -17,7 +17,8 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"error: argument (\S+?): (.+)", "the flag {0} cannot be read: {1}"),
     (r"error: (ambiguous option: .+)", "a flag cannot be read: {0}"),
     (
-        r"OpenTelemetry is not available",
+        # 0.32 takes any tracing for OpenTelemetry, comes up without its packages, and breaks on its first request
+        r"OpenTelemetry is not available|type object 'Any' has no attribute 'SERVER'",
         "it was asked for OpenTelemetry spans and lacks the packages: install opentelemetry-sdk and "
         "opentelemetry-exporter-otlp in vLLM's environment, or leave --engine-spans (--otlp-traces-endpoint) out",
     ),
@@ -102,18 +103,26 @@ _SIGNALS = {
 def reason_of(death: Death | None, lines: Sequence[str]) -> str:
     """The reason in one plain sentence. `lines` are the log's last ones (more than are shown: what is said first is
     often the cause)."""
+    known = known_reason(lines)
+    if known is not None:
+        return known
+    if death is not None and death.code is not None and death.code < 0:
+        signals = {int(number): text for number, text in _SIGNALS.items()}
+        return signals.get(-death.code, f"it {death.how}")
+    named = _named(lines)
+    if named is not None:
+        return named
+    return f"it {death.how}" if death is not None else "no reason is to be found in its log"
+
+
+def known_reason(lines: Sequence[str]) -> str | None:
+    """The reason that a rule finds in the log's last lines; None where there is none, as in a server that is well."""
     for pattern, plain in _RULES:
         for line in lines:
             found = re.search(pattern, line)
             if found is not None and not (pattern.startswith("EngineDead") and _named(lines)):
                 return plain.format(*(group or "" for group in found.groups()))
-    if death is not None and death.code is not None and death.code < 0:
-        known = {int(number): text for number, text in _SIGNALS.items()}
-        return known.get(-death.code, f"it {death.how}")
-    named = _named(lines)
-    if named is not None:
-        return named
-    return f"it {death.how}" if death is not None else "no reason is to be found in its log"
+    return None
 
 
 def _named(lines: Sequence[str]) -> str | None:

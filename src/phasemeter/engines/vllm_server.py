@@ -25,7 +25,7 @@ from phasemeter.engines.openai_http import OpenAIHttp
 from phasemeter.engines.vllm_flags import check_known, check_ours, known_flags, value_of
 from phasemeter.engines.vllm_install import Installed, find_vllm, mended_path, vllm_environment
 from phasemeter.engines.vllm_plan import Chosen, Plan, choose_model, plan_of
-from phasemeter.engines.vllm_reasons import reason_of
+from phasemeter.engines.vllm_reasons import known_reason, reason_of
 from phasemeter.engines.vllm_seen import FILE_VARIABLE, STEPS_VARIABLE, SeenFile, plugin_path
 from phasemeter.engines.vllm_spans import SPANS_FLAG, SpanReceiver, check_spans, spans_environment
 from phasemeter.engines.vllm_startup import LogReader, StartUp
@@ -269,6 +269,9 @@ class VllmServer:
             why = reason_of(error.death, self._child.tail(_REASON_LINES))
             message = f"vLLM did not start: {why} (log: {command.log})"
             raise StartError(message, error.death.tail) from None
+        except CannotGenerateError as error:
+            why = known_reason(self._child.tail(_REASON_LINES))
+            raise StartError(f"{error}{'' if why is None else f': {why}'} (log: {command.log})", ()) from None
         except NotReadyError as error:
             raise StartError(f"vLLM is {error} (log: {command.log})", error.tail) from None
         self._reader.ready(since_s())
@@ -305,8 +308,13 @@ def _check_alive(child: Child, death: Death | None) -> None:
         raise EngineError(f"the vLLM server died: {reason_of(death, child.tail(_REASON_LINES))}")
 
 
+class CannotGenerateError(EngineError):
+    """The server listens and cannot make a token."""
+
+
 async def _generates(http: OpenAIHttp, port: int) -> bool:
-    """Whether one token comes back. False while nothing listens; EngineError when it listens and cannot generate."""
+    """Whether one token comes back. False while nothing listens; CannotGenerateError when it listens and
+    cannot generate."""
     if not await _listens(port):
         return False
     try:
@@ -324,7 +332,9 @@ async def _generates(http: OpenAIHttp, port: int) -> bool:
     )
     result = (await http.generate(request)).settle()
     if result.outcome is not Outcome.OK:
-        raise EngineError(f"vLLM answers but does not generate ({result.outcome.value}): {result.error}")
+        raise CannotGenerateError(
+            f"vLLM answers but does not generate ({result.outcome.value}): {result.error}"
+        )
     return True
 
 

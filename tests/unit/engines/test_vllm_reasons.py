@@ -34,6 +34,11 @@ BOTTOM = [
             ["opentelemetry-sdk", "leave --engine-spans"],
         ),
         (
+            "(APIServer pid=9) ERROR 12-01 03:44:43 [async_llm.py:906] AttributeError: type object 'Any' has no attribute "
+            "'SERVER'",
+            ["lacks the packages", "opentelemetry-exporter-otlp"],
+        ),
+        (
             "  Value error, Model architectures ['FooForCausalLM'] are not supported for now. Supported "
             "architectures: dict_keys(['AfmoeForCausalLM'])",
             ["does not know the model's architecture ['FooForCausalLM']"],
