@@ -1,8 +1,8 @@
 """From a workload's items to strands of requests ready to go, made ahead of their time.
 
-A prompt takes a third of a microsecond a token to draw: made just before its send it would be our lateness. So a
-stage begins with a stock of strands, which is filled up again one by one right after a send, when the next one is not
-due at once.
+A prompt of 64 tokens takes 0.03 ms to draw, one of 50,000 takes 5 ms: made just before its send that would be our
+lateness. So a stage begins with a stock of strands, which is filled up again one by one right after a send, when the
+next one is not due at once.
 """
 
 from __future__ import annotations
