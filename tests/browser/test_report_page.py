@@ -14,6 +14,7 @@ from phasemeter.explain.summary import summarise
 from phasemeter.record.run import Run
 from phasemeter.report.html import write_html
 from phasemeter.report.view import view_of
+from unit.explain.test_one_request import two_answers
 from unit.report.made_runs import header, run
 
 pytestmark = pytest.mark.browser
@@ -116,3 +117,20 @@ def test_poor_runs_say_what_is_missing(browser: Any, tmp_path: Path) -> None:
     page = opened(browser, run(repeats=3, output=1, report=False), tmp_path)
     assert page.heard == [(tmp_path / "report.html").as_uri()]
     assert "Nothing was seen of this." in page.inner_text("#gaps-0")
+
+
+def test_choosing_a_request_moves_its_life_its_sentences_and_its_table(browser: Any, tmp_path: Path) -> None:
+    page = opened(browser, two_answers(), tmp_path, width=380)
+    chart = "document.querySelector('.chart[data-chart=life-0]')"
+    assert page.query_selector(".chart[data-chart=life-0]").get_attribute("data-drawn") == "yes"
+    before = page.evaluate(f"{chart}.data.map(t => t.name)")
+    assert "2 of the steps also prefilled 256 tokens of other requests" in page.inner_text("#inside-0")
+    page.select_option("#inside-0 select.life", "1")
+    assert page.evaluate(f"{chart}.data.map(t => t.name)") != before
+    assert "256 tokens of other requests" not in page.inner_text("#inside-0")
+    shown = page.evaluate(
+        "[...document.querySelectorAll('[data-life-of-run]')].filter(n => !n.hidden).length"
+    )
+    assert shown == 2
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    assert len(page.heard) == 1

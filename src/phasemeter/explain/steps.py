@@ -165,7 +165,8 @@ def life_over(
     found = engine_of(tables, line.engine)
     if found is None:
         return None
-    return life_in(tables[found[0]], line, prompt_tokens=prompt_tokens, most=most)
+    engine = found[0] if len(tables) > 1 else None
+    return life_in(tables[found[0]], line, prompt_tokens=prompt_tokens, most=most, engine=engine)
 
 
 def told_steps(steps: Sequence[EngineStep]) -> list[EngineStep]:

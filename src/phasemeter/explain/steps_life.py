@@ -57,6 +57,7 @@ class Life(Struct, frozen=True):
     rows: tuple[StepRow, ...]
     cut: bool = False
     engine: int | None = None
+    """The engine core that served it, where there are several."""
 
 
 class StepGroup(Struct, frozen=True):
@@ -105,7 +106,12 @@ def decode_place(table: StepTable, line: SeenRequest) -> tuple[int, int] | None:
 
 
 def life_in(
-    table: StepTable, line: SeenRequest, *, prompt_tokens: int | None = None, most: int | None = None
+    table: StepTable,
+    line: SeenRequest,
+    *,
+    prompt_tokens: int | None = None,
+    most: int | None = None,
+    engine: int | None = None,
 ) -> Life | None:
     """The life of one request in its engine's steps, at most `most` of them. `prompt_tokens` is its whole prompt; its
     cached part is taken off where the engine tells it. None where the steps do not reach that far."""
@@ -135,7 +141,7 @@ def life_in(
         decode_ms=(report.decode_ns or 0) / 1e6,
         rows=tuple(rows),
         cut=last + 1 > upto,
-        engine=line.engine,
+        engine=engine,
     )
 
 

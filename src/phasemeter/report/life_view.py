@@ -29,7 +29,7 @@ def life_title(life: Life, lang: str) -> str:
         prefill=plain(life.prefill_ms),
         decode=plain(life.decode_ms),
     )
-    return title + (life_word(lang, "engine", engine=life.engine) if life.engine else "")
+    return title + (life_word(lang, "engine", engine=life.engine) if life.engine is not None else "")
 
 
 def life_table(life: Life, lang: str) -> TextTable:
@@ -106,17 +106,19 @@ def _choice(request: str, why: Sequence[str], shared: Shared, lang: str) -> Life
 
 def _mark(row: StepRow, lang: str) -> LifeMark:
     kind = kind_of_row(row)
-    words = [
-        f"{life_word(lang, kind)}: {plain(row.cost_ms)} ms",
-        f"{life_word(lang, 'own_tokens')}: {_count(_own(row))}",
-        f"{life_word(lang, 'prefilled')}: {_count(row.other_prefill_tokens)}",
-        f"{life_word(lang, 'decoding')}: {_count(row.other_decodes)}",
-        f"{life_word(lang, 'running')}: {_count(row.running)}, {life_word(lang, 'waiting')}: {_count(row.waiting)}",
-        f"{life_word(lang, 'kv')}: {percent(row.kv_usage_ratio)}",
-    ]
+    numbers = {
+        "own_tokens": _count(_own(row)),
+        "prefilled": _count(row.other_prefill_tokens),
+        "decoding": _count(row.other_decodes),
+        "running": _count(row.running),
+        "waiting": _count(row.waiting),
+        "kv": percent(row.kv_usage_ratio),
+    }
+    words = [f"{life_word(lang, kind)}: {plain(row.cost_ms)} ms"]
+    words += [f"{_one_line(key, lang)}: {text}" for key, text in numbers.items()]
     over = excess_ms(row) if kind == "beside" else None
     if over is not None:
-        words.append(f"{life_word(lang, 'beyond')}: {INFERRED}{plain(over)}")
+        words.append(f"{_one_line('beyond', lang)}: {INFERRED}{plain(over)}")
     return LifeMark(
         start_ms=row.at_ms - (row.cost_ms or 0.0) if row.start_ms is None else row.start_ms,
         end_ms=row.at_ms,
@@ -130,6 +132,11 @@ def _mark(row: StepRow, lang: str) -> LifeMark:
         waiting=row.waiting,
         text=tuple(words),
     )
+
+
+def _one_line(key: str, lang: str) -> str:
+    """A column's head, which breaks where a column is narrow."""
+    return life_word(lang, key).replace("\n", " ")
 
 
 def _own(row: StepRow) -> int | None:

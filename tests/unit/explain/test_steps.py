@@ -216,7 +216,11 @@ def test_each_engine_core_has_steps_of_its_own():
     assert sorted(one.request for one in found.most) == ["a", "c"]
     for one in found.most:
         assert one.interference_ms == pytest.approx(30)
-    assert [row.cost_ms for row in life_of(both, "d").rows] == [20, 20, 6, 6, 6, 6, 6, 5, 5, 5]  # type: ignore[union-attr]
+    lives = [life_of(both, name) for name in "bd"]
+    for engine, life in enumerate(lives):
+        assert life is not None
+        assert life.engine == engine
+        assert [row.cost_ms for row in life.rows] == [20, 20, 6, 6, 6, 6, 6, 5, 5, 5]
 
 
 def test_a_request_is_not_laid_over_steps_of_an_unknown_engine():
