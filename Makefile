@@ -21,11 +21,11 @@ DEMO_GRID := --input-tokens 64,128,256,512 --output-tokens 16
 endif
 RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
 
-.PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation
+.PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation fidelity
 
 help:
 	@sed -n '1,10p' Makefile | sed 's/^# \{0,1\}//'
-	@echo "targets: demo test live vllm-env live-vllm browser check docs bench validation dist clean"
+	@echo "targets: demo test live vllm-env live-vllm browser check docs bench fidelity validation dist clean"
 
 $(STAMPS)/core: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "phasemeter: PYTHON: none: install Python 3.11 or newer"; exit 2; }
@@ -116,6 +116,10 @@ docs: $(STAMPS)/docs
 
 bench: $(STAMPS)/bench
 	$(BIN)/python benchmarks/client_cost.py
+
+# Ours alone; beside the peers: make fidelity FIDELITY_ARGS="--env aiperf=DIR --env guidellm=DIR --env vllm=DIR"
+fidelity: $(STAMPS)/core
+	$(BIN)/python benchmarks/fidelity/run.py --part levels --part truths --part faults --part long $(FIDELITY_ARGS)
 
 validation: $(STAMPS)/core
 	$(BIN)/python benchmarks/h200/article_page.py
