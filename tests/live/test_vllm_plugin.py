@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from live.tiny_vllm import CONTEXT, Server, serving
+from phasemeter.cli import cli
 from phasemeter.engines.openai_http import HttpOptions, OpenAIHttp
 from phasemeter.engines.vllm_metrics import scrape_of
 from phasemeter.engines.vllm_seen import SeenFile
@@ -23,6 +25,7 @@ from phasemeter.explain.summary import summarise
 from phasemeter.record.clock import MonotonicClock, anchor
 from phasemeter.record.engine import EngineStep, Outcome, SeenRequest
 from phasemeter.record.errors import UndecidedError
+from phasemeter.record.file import RunWriter
 from phasemeter.record.join import joined
 from phasemeter.record.request import Cell, Request
 from phasemeter.record.run import Header, Machine, Run
@@ -232,7 +235,7 @@ async def test_a_prompt_that_is_too_long_never_reaches_the_engine(seen: Seen):
     assert requests == []
 
 
-async def test_long_prompts_slow_the_short_ones_that_decode(seen: Seen):
+async def test_long_prompts_slow_the_short_ones_that_decode(seen: Seen, tmp_path: Path):
     """Chunked prefill: a prompt of 400 tokens takes 4 steps of 128, and who decodes beside it waits for them."""
     short = [asyncio.create_task(seen.send(seen.request(8, 90))) for _ in range(3)]
     await asyncio.sleep(0.12)
@@ -259,6 +262,37 @@ async def test_long_prompts_slow_the_short_ones_that_decode(seen: Seen):
         decoding = sum(row.cost_ms or 0.0 for row in life.rows if row.part == "decode")
         assert decoding == pytest.approx(one.decode_ms, rel=0.05, abs=3.0)
     agrees_with_metrics(requests, seen.metrics())
+    explained_alone(write(run, tmp_path / "run.jsonl"), timelines)
+
+
+def write(run: Run, path: Path) -> Path:
+    """The run as a file."""
+    with RunWriter(path, run.header) as writer:
+        for line in (*run.requests, *run.seen, *run.steps):
+            writer.write(line)
+    return path
+
+
+def explained_alone(path: Path, timelines: list[Timeline]) -> None:
+    """`explain --request` on the record of short prompts that decoded beside long ones."""
+    said = CliRunner().invoke(cli, ["explain", str(path), "--request", "slowest-itl", "--json"])
+    assert said.exit_code == 0, said.output
+    told = json.loads(said.output)["request"]
+    assert told["id"] in {timeline.id for timeline in timelines}
+    assert {told["phases"][name]["basis"] for name in ("queue", "prefill", "decode")} == {"observed"}
+    for short in timelines[:3]:
+        said = CliRunner().invoke(cli, ["explain", str(path), "--request", short.id, "--json"])
+        told = json.loads(said.output)["request"]
+        shared = told["shared"]
+        assert shared["steps"]["prefill_tokens"] > 400
+        assert len(shared["gaps"]["gaps"]) == 89
+        assert shared["gaps"]["beside"] >= 4
+        beside = [row for row in shared["life"]["rows"] if row["part"] == "decode" and row["prefill_tokens"]]
+        assert sum(row["other_prefill_tokens"] for row in beside) == shared["steps"]["prefill_tokens"]
+        own = [row["own_prefill_tokens"] for row in shared["life"]["rows"]]
+        assert None in own or sum(own) == 8
+        said = CliRunner().invoke(cli, ["explain", str(path), "--request", short.id])
+        assert "tokens of other requests" in said.output
 
 
 async def test_what_the_default_buckets_cannot_say_is_refused(seen: Seen):
