@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from phasemeter.explain.phases import Reading, read
-from phasemeter.explain.shape_key import ShapeKey, grouping
+from phasemeter.explain.readings import Readings, readings_of
+from phasemeter.explain.shape_key import cell_grouping
 from phasemeter.explain.summary import Summary
 from phasemeter.record.errors import InputError
 from phasemeter.record.run import Run, differences
@@ -51,7 +50,8 @@ def _warnings(runs: Sequence[tuple[Run, Summary]], lang: str) -> tuple[str, ...]
 
 
 def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
-    shapes = _shape_views(run, summary, lang)
+    readings = readings_of(run.requests if summary.readings is None else summary.readings)
+    shapes = _shape_views(readings, summary, lang)
     growth = growth_of(summary.growth, lang)
     return RunView(
         name=summary.name,
@@ -74,19 +74,17 @@ def _run_view(run: Run, summary: Summary, lang: str) -> RunView:
         article=article_of(summary, lang),
         ceilings_measured=any(ceiling.source == "measured" for ceiling in summary.ceilings),
         inside=inside_of(summary, lang, run),
-        beside=beside_of(run, lang),
+        beside=beside_of(run, lang, readings),
         load=load_of(summary.under_load, lang),
     )
 
 
-def _shape_views(run: Run, summary: Summary, lang: str) -> tuple[ShapeView, ...]:
-    readings: dict[ShapeKey, list[Reading]] = defaultdict(list)
-    key_of = grouping(timeline for timeline in run.requests if not timeline.cell.warmup)
-    for timeline in run.requests:
-        readings[key_of(timeline)].append(read(timeline))
-    origin_ns = min((timeline.arrived_ns for timeline in run.requests), default=0)
+def _shape_views(readings: Readings, summary: Summary, lang: str) -> tuple[ShapeView, ...]:
+    measured = readings.take(readings.told_of(lambda cell: not cell.warmup))
+    by_shape = readings.grouped(cell_grouping(measured.cells()))
+    origin_ns = int(readings.told("arrived").min()) if readings else 0
     rows = rows_each(len(summary.shapes))
     return tuple(
-        shape_view(shape, readings[shape.key], origin_ns, rows, lang)
+        shape_view(shape, by_shape[shape.key], origin_ns, rows, lang)
         for shape in sorted(summary.shapes, key=lambda shape: (shape.key.asked.order, shape.key.order))
     )
