@@ -105,7 +105,10 @@ SENTENCES: dict[str, dict[str, str]] = {
             "The engine did not tell prefill apart; the prefill column is time to first token and is "
             "marked ~."
         ),
-        "left_out": "{count} more requests are in the run file and not drawn.",
+        "left_out": (
+            "{count} more requests are in the run file and not drawn: drawn are the slowest, and of the others an even "
+            "choice by arrival."
+        ),
         "alt_waterfall": "Waterfall of the mean budget of {shape}: {parts}.",
         "alt_overview": "Stacked bars of the mean budget of each shape; the same numbers are in the table.",
         "alt_prefill": (
@@ -190,7 +193,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         ),
         "article_measured": "TPOT 以文章的完整输出长度实测。",
         "article_first": "引擎没有单独报告 prefill；prefill 一列是首 token 时间，标 ~。",
-        "left_out": "运行文件中另有 {count} 个请求未画出。",
+        "left_out": "运行文件中另有 {count} 个请求未画出：画出的是最慢的请求，以及其余请求按到达顺序均匀选取的一部分。",
         "alt_waterfall": "{shape} 的平均预算瀑布图：{parts}。",
         "alt_overview": "各形状平均预算的堆叠条；表格有同样的数字。",
         "alt_prefill": "对数坐标下 prefill 时间与输入长度及下限；数字见表格。",

@@ -84,10 +84,18 @@ def rows_each(shapes: int) -> int:
 
 
 def drawn_of(readings: Readings, rows: int) -> Readings:
-    """The requests that are drawn: the first `rows` by arrival."""
+    """The requests that are drawn, in order of arrival: all of at most `rows`; of more the slowest (a tenth of the
+    rows, by end-to-end time) and of the others an even choice by arrival, the first and the last among them."""
     import numpy as np
 
-    return readings.take(np.argsort(readings.told("arrived"), kind="stable")[:rows])
+    ordered = readings.take(np.argsort(readings.told("arrived"), kind="stable"))
+    if len(ordered) <= rows:
+        return ordered
+    chosen = np.zeros(len(ordered), dtype=np.bool_)
+    chosen[np.argsort(-ordered.ns("e2e"), kind="stable")[: rows // 10]] = True
+    others = np.flatnonzero(~chosen)
+    chosen[others[np.linspace(0, others.size - 1, rows - rows // 10).astype(np.int64)]] = True
+    return ordered.take(chosen)
 
 
 def histogram(values_ms: Sequence[float] | Floats, bins: int = BINS) -> Histogram | None:
