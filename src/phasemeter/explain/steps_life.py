@@ -58,6 +58,8 @@ class Life(Struct, frozen=True):
     cut: bool = False
     engine: int | None = None
     """The engine core that served it, where there are several."""
+    own_prefill_tokens: int | None = None
+    """Its prompt without the cached part, where its prefill steps can have computed that."""
 
 
 class StepGroup(Struct, frozen=True):
@@ -126,7 +128,7 @@ def life_in(
     begin = int(np.searchsorted(table.ends, start_ns, side="right"))
     scheduled = min(int(np.searchsorted(table.ends, scheduled_ns, side="right")), first)
     to_compute = None if prompt_tokens is None else prompt_tokens - (report.cached_tokens or 0)
-    own = _own_prefill(table.steps[scheduled : first + 1], to_compute)
+    own, possible = _own_prefill(table.steps[scheduled : first + 1], to_compute)
     upto = last + 1 if most is None else min(last + 1, begin + most)
     rows: list[StepRow] = []
     for i in range(begin, upto):
@@ -142,19 +144,21 @@ def life_in(
         rows=tuple(rows),
         cut=last + 1 > upto,
         engine=engine,
+        own_prefill_tokens=to_compute if possible else None,
     )
 
 
-def groups_of(rows: Sequence[StepRow], most: int) -> tuple[StepGroup, ...]:
+def groups_of(life: Life, most: int) -> tuple[StepGroup, ...]:
     """Steps that are alike put together, at most `most` groups: where there are more, those that cost most beyond
     their baseline stay apart and what lies between them becomes one group."""
-    alike = [list(members) for _, members in groupby(rows, key=kind_of_row)]
+    alike = [list(members) for _, members in groupby(life.rows, key=kind_of_row)]
     if len(alike) > most:
         ranked = sorted(range(len(alike)), key=lambda i: -_standing_out(alike[i]))
         apart = set(ranked[: max(1, (most - 1) // 2)])
         keyed = groupby(enumerate(alike), key=lambda pair: pair[0] if pair[0] in apart else -1)
         alike = [[row for _, rows in members for row in rows] for _, members in keyed]
-    return tuple(map(_group, alike))
+    whole = life.own_prefill_tokens
+    return tuple(_group(rows, whole if rows[0].part == "prefill" else None) for rows in alike)
 
 
 def kind_of_row(row: StepRow) -> str:
@@ -198,11 +202,12 @@ def _own_decode(sequences: int | None, *, single: bool) -> int | None:
     return 0 if sequences == 0 else 1 if single else None
 
 
-def _own_prefill(steps: Sequence[EngineStep], whole: int | None) -> list[int | None]:
-    """Own prefill tokens in each of the steps that may have prefilled it; the last gave its first token."""
+def _own_prefill(steps: Sequence[EngineStep], whole: int | None) -> tuple[list[int | None], bool]:
+    """(own prefill tokens in each of the steps that may have prefilled it, the last of which gave its first token;
+    whether all of them together can have been its `whole`)."""
     if whole is None:
         alone = len(steps) == 1 and steps[0].prefill_requests == 1
-        return [steps[0].prefill_tokens] if alone else [None] * len(steps)
+        return ([steps[0].prefill_tokens] if alone else [None] * len(steps)), False
     least: list[int | None] = [None] * len(steps)
     most: list[int | None] = [None] * len(steps)
     for begin in range(len(steps)):
@@ -213,7 +218,7 @@ def _own_prefill(steps: Sequence[EngineStep], whole: int | None) -> list[int | N
             low, high = least[i], most[i]
             least[i] = lo if low is None else min(low, lo)
             most[i] = hi if high is None else max(high, hi)
-    return [lo if lo == hi else None for lo, hi in zip(least, most, strict=True)]
+    return [lo if lo == hi else None for lo, hi in zip(least, most, strict=True)], None not in least
 
 
 def _bounds(steps: Sequence[EngineStep], whole: int) -> list[tuple[int, int]] | None:
@@ -240,13 +245,16 @@ def _standing_out(rows: Sequence[StepRow]) -> float:
     return sum((row.cost_ms or 0.0) if more is None else more for row, more in zip(rows, over, strict=True))
 
 
-def _group(rows: Sequence[StepRow]) -> StepGroup:
+def _group(rows: Sequence[StepRow], whole: int | None) -> StepGroup:
+    """`whole` is what the request prefilled in all of them, where that is known though not of each."""
     kinds = {kind_of_row(row) for row in rows}
     beside = [row for row in rows if kind_of_row(row) == "beside"]
     over = [excess_ms(row) for row in beside]
     known = [value for value in over if value is not None]
     costs = [row.cost_ms or 0.0 for row in rows]
-    own = [(row.own_prefill_tokens, row.own_decode_tokens) for row in rows]
+    own = _sum([own_tokens(row) for row in rows]) if whole is None else whole
+    prefilled = _sum([row.prefill_tokens for row in rows])
+    others = _sum([row.other_prefill_tokens for row in rows])
     return StepGroup(
         kind=kinds.pop() if len(kinds) == 1 else "several",
         steps=len(rows),
@@ -254,8 +262,8 @@ def _group(rows: Sequence[StepRow]) -> StepGroup:
         end_ms=rows[-1].at_ms,
         cost_ms=sum(costs),
         each_ms=median(costs),
-        own_tokens=_sum([None if a is None or b is None else a + b for a, b in own]),
-        other_prefill_tokens=_sum([row.other_prefill_tokens for row in rows]),
+        own_tokens=own,
+        other_prefill_tokens=others if whole is None or prefilled is None else prefilled - whole,
         beside_steps=len(beside),
         other_decodes=_range([row.other_decodes for row in rows]),
         running=_range([row.running for row in rows]),
@@ -265,6 +273,12 @@ def _group(rows: Sequence[StepRow]) -> StepGroup:
         ),
         excess_ms=sum(known) if known and len(known) == len(over) else None,
     )
+
+
+def own_tokens(row: StepRow) -> int | None:
+    """Its own tokens in a step, of its prompt or its answer; None where that is not known."""
+    prefill, decode = row.own_prefill_tokens, row.own_decode_tokens
+    return None if prefill is None or decode is None else prefill + decode
 
 
 def _sum(values: Sequence[int | None]) -> int | None:

@@ -93,24 +93,26 @@ def _baseline(marks: Sequence[LifeMark], lang: str) -> list[Figure]:
 
 
 def _tokens(marks: Sequence[LifeMark], lang: str) -> list[Figure]:
-    """Prefill tokens: others' on top of its own. What cannot be told apart counts as others' in the decode phase only,
-    and is left out before it."""
+    """Prefill tokens: others' on top of its own, and apart from both what cannot be told apart."""
+    own = [mark.own_tokens or 0 for mark in marks]
+    others = [mark.other_tokens or 0 for mark in marks]
+    unknown = [mark.prefill_tokens or 0 if mark.own_tokens is None else 0 for mark in marks]
     parts = (
-        ("trace_own", LIFE_COLOURS["prefill"], [mark.own_tokens or 0 for mark in marks]),
-        ("trace_others", LIFE_COLOURS["beside"], [mark.other_tokens or 0 for mark in marks]),
+        ("trace_own", LIFE_COLOURS["prefill"], own),
+        ("trace_others", LIFE_COLOURS["beside"], others),
+        ("trace_unknown", COLOURS["late"], unknown),
     )
-    base = parts[0][2]
     found: list[Figure] = []
-    for i, (key, colour, values) in enumerate(parts):
+    for key, colour, values in parts:
         kept = [j for j, value in enumerate(values) if value]
         if not kept:
             continue
         bars = _bars([marks[j] for j in kept], [values[j] for j in kept], "y2")
         bars |= {
             "name": life_word(lang, key),
-            "showlegend": False,  # the colours of the panel above
+            "showlegend": key == "trace_unknown",  # the others have the colours of the panel above
             "marker": {"color": colour, "line": _edges(len(kept))},
-            "base": [base[j] if i else 0 for j in kept],
+            "base": [own[j] if key == "trace_others" else 0 for j in kept],
             "customdata": [values[j] for j in kept],
             "hovertemplate": "%{customdata}<extra>%{fullData.name}</extra>",
         }

@@ -8,7 +8,15 @@ from phasemeter.explain.one_request import Shared, explain_request
 from phasemeter.explain.phases import Reading, read
 from phasemeter.explain.pick_request import SLOWEST, e2e
 from phasemeter.explain.steps import StepsSummary
-from phasemeter.explain.steps_life import Life, StepGroup, StepRow, excess_ms, groups_of, kind_of_row
+from phasemeter.explain.steps_life import (
+    Life,
+    StepGroup,
+    StepRow,
+    excess_ms,
+    groups_of,
+    kind_of_row,
+    own_tokens,
+)
 from phasemeter.record.engine import Outcome
 from phasemeter.record.run import Run
 from phasemeter.report.digits import INFERRED, percent, plain
@@ -36,13 +44,13 @@ def life_table(life: Life, lang: str) -> TextTable:
     """The steps, alike ones together."""
     names = ("at", "its_part", "steps", "took", "each", "own", "prefilled", "decoding")
     names += ("both", "kv", "beyond")
-    rows = tuple(_group_row(group, lang) for group in groups_of(life.rows, MOST_GROUPS))
+    rows = tuple(_group_row(group, lang) for group in groups_of(life, MOST_GROUPS))
     return TextTable("", tuple(life_word(lang, name) for name in names), rows)
 
 
 def folded(life: Life) -> bool:
     """Whether the table puts unlike steps together."""
-    return any(group.kind == "several" for group in groups_of(life.rows, MOST_GROUPS))
+    return any(group.kind == "several" for group in groups_of(life, MOST_GROUPS))
 
 
 def choices_of(run: Run, steps: StepsSummary | None, lang: str) -> tuple[LifeChoice, ...]:
@@ -107,7 +115,7 @@ def _choice(request: str, why: Sequence[str], shared: Shared, lang: str) -> Life
 def _mark(row: StepRow, lang: str) -> LifeMark:
     kind = kind_of_row(row)
     numbers = {
-        "own_tokens": _count(_own(row)),
+        "own_tokens": _count(own_tokens(row)),
         "prefilled": _count(row.other_prefill_tokens),
         "decoding": _count(row.other_decodes),
         "running": _count(row.running),
@@ -137,11 +145,6 @@ def _mark(row: StepRow, lang: str) -> LifeMark:
 def _one_line(key: str, lang: str) -> str:
     """A column's head, which breaks where a column is narrow."""
     return life_word(lang, key).replace("\n", " ")
-
-
-def _own(row: StepRow) -> int | None:
-    prefill, decode = row.own_prefill_tokens, row.own_decode_tokens
-    return None if prefill is None or decode is None else prefill + decode
 
 
 def _group_row(group: StepGroup, lang: str) -> tuple[str, ...]:

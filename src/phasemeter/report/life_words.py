@@ -83,6 +83,8 @@ _WORDS: dict[str, dict[str, str]] = {
         "preempted": "It was preempted and computed again, so some of that prefill may be its own.",
         "gaps": "{beside} of its {n} gaps between tokens, as the client saw them, held such a step: {beside_ms} ms in "
         "all, {share} of its decode time, {p50_beside} ms at the median beside {p50_alone} ms for the other gaps.",
+        "gaps_all": "All of its {n} gaps between tokens held such a step; {p50_beside} ms at the median, as the client "
+        "saw them.",
         "longest_beside": "The longest gap, {gap} ms before token {token}, spans {steps} that prefilled "
         "{tokens} tokens "
         "of others.",
@@ -122,6 +124,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "trace_beside": "decode beside others' prefill",
         "trace_own": "own prompt",
         "trace_others": "others' prompts",
+        "trace_unknown": "prompts not told apart",
         "trace_running": "running",
         "trace_waiting": "waiting",
         "all_steps": "its {n} steps, alike ones together",
@@ -196,6 +199,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "gaps": "在客户端看来，{n} 个 token 间隔中有 {beside} 个包含这样的步：共 {beside_ms} 毫秒，占其 decode "
         "时间的 {share}；"
         "中位 {p50_beside} 毫秒，其余间隔中位 {p50_alone} 毫秒。",
+        "gaps_all": "它的 {n} 个 token 间隔全都包含这样的步；在客户端看来，中位 {p50_beside} 毫秒。",
         "longest_beside": "最长的间隔在第 {token} 个 token 之前，{gap} 毫秒，跨 {steps}，其中为别的请求 prefill "
         "了 {tokens} 个 token。",
         "longest_alone": "最长的间隔在第 {token} 个 token 之前，{gap} 毫秒，跨 {steps}，其中没有 prefill；"
@@ -226,6 +230,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "trace_beside": "decode，旁有他人 prefill",
         "trace_own": "自己的提示",
         "trace_others": "他人的提示",
+        "trace_unknown": "无法区分的提示",
         "trace_running": "运行中",
         "trace_waiting": "等待",
         "all_steps": "它的 {n} 个引擎步，相似的合并",
@@ -292,7 +297,7 @@ def _steps_sentence(steps: RequestSteps | None, lang: str) -> str:
 def _gaps_sentence(gaps: Gaps, lang: str) -> str:
     return life_word(
         lang,
-        "gaps",
+        "gaps" if gaps.median_alone_ms is not None else "gaps_all",
         beside=f"{gaps.beside:,}",
         n=f"{len(gaps.gaps):,}",
         beside_ms=plain(gaps.beside_ms),

@@ -132,6 +132,19 @@ def test_what_is_told_of_own_tokens_is_always_true(chunks, others, before):
         assert told == truth
 
 
+def test_the_whole_of_a_prompt_is_known_where_its_parts_are_not():
+    """Two steps that two requests shared: 100 tokens of the 160 were its own, nobody knows how many in which."""
+    steps = [step(10, 10, prefill=80, prefill_requests=2), step(20, 10, prefill=80, prefill_requests=2)]
+    steps += [step(20 + 5 * i, 5, decode=2) for i in range(1, 4)]
+    line = seen("a", end_ms=35, decode_ms=15, prefill_ms=20)
+    made = run(timeline("a", prompt_tokens_sent=100, usage=None), steps=tuple(steps), seen=(line,))
+    shared = explained(made).shared
+    assert shared is not None
+    assert [row.own_prefill_tokens for row in shared.life.rows[:2]] == [None, None]
+    first, _ = groups_of(shared.life, 9)
+    assert (first.own_tokens, first.other_prefill_tokens) == (100, 60)
+
+
 def test_without_a_plain_step_to_compare_with_nothing_is_said_of_the_excess():
     steps = [step(10, 10, prefill=64), step(30, 20, decode=1, prefill=9), step(50, 20, decode=1, prefill=9)]
     line = seen("a", end_ms=50, decode_ms=40)
@@ -222,7 +235,7 @@ def test_groups_lose_no_step_and_no_millisecond(rounds, most):
     shared = explained(two_answers(rounds=rounds)).shared
     assert shared is not None
     rows = shared.life.rows
-    groups = groups_of(rows, most)
+    groups = groups_of(shared.life, most)
     assert len(groups) <= max(most, 3)
     assert sum(group.steps for group in groups) == len(rows)
     assert sum(group.cost_ms for group in groups) == pytest.approx(sum(row.cost_ms for row in rows))

@@ -66,6 +66,14 @@ def test_the_picture_draws_every_step_once_as_wide_as_it_took():
     assert [sum(trace["y"]) for trace in others] == [256]
 
 
+def test_prompts_that_cannot_be_told_apart_are_drawn_as_such():
+    """Of b's prompt of 64 tokens nobody knows how it lies in two steps of 128."""
+    figure = life_chart(choices(two_answers())[1], "en")
+    assert figure is not None
+    [bars] = [trace for trace in figure["data"] if trace["type"] == "bar" and trace["yaxis"] == "y2"]
+    assert (bars["name"], bars["y"], bars["showlegend"]) == ("prompts not told apart", [128, 128], True)
+
+
 def test_the_picture_escapes_nothing_of_the_runs_text_into_it():
     made = two_answers()
     chart = charts_of(view_of([(made, summarise(made))]).runs[0], 0, "en")["life-0"]
