@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import datetime
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TextIO, cast
@@ -36,6 +36,8 @@ SAMPLES = {
 """Synthetic traces in the package, named `sample:azure` and so on; `examples/make_traces.py` made them."""
 MOONCAKE_BLOCK_TOKENS = 512
 MOST_ROWS = 1_000_000
+_MOST_HELD = 5_000_000
+"""Rows up to the window's end: about a gigabyte."""
 _MOST_TOKENS = 10_000_000
 _MOST_S = 1e10
 
@@ -75,32 +77,56 @@ def read_trace(
 
     Raises InputError for a file that cannot be read, an unknown format, and a bad row: file, line, column, value.
     """
-    path = _located(name)
+    path, (start_ns, length_ns) = _located(name), window_ns
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             found = _format(lines, name)
-            every = list(_READERS[found](lines, name))
+            held = _held(_READERS[found](lines, name), None if length_ns is None else start_ns + length_ns)
     except (OSError, ValueError, csv.Error) as error:
         raise InputError("--trace", name, f"the file cannot be read ({error})") from error
-    if not every:
+    if held.first_ns is None:
         raise InputError("--trace", name, "the file has a header and no rows")
-    usable = [row for row in every if row.input_tokens > 0 and row.output_tokens > 0]
-    origin_ns = min(row.at_ns for row in every)
-    start_ns, length_ns = window_ns
+    zero_ns = held.first_ns + start_ns
     rows = sorted(
-        (msgspec.structs.replace(row, at_ns=row.at_ns - origin_ns - start_ns) for row in usable),
+        (msgspec.structs.replace(row, at_ns=row.at_ns - zero_ns) for row in held.rows),
         key=lambda row: row.at_ns,  # stable: rows of one moment keep their order
     )
     rows = [row for row in rows if row.at_ns >= 0 and (length_ns is None or row.at_ns < length_ns)]
     if not rows:
-        last_s = (max(row.at_ns for row in every) - origin_ns) / 1e9
+        last_s = (held.last_ns - held.first_ns) / 1e9
         raise InputError("--trace-window", name, f"no row to send lies in it; the trace lasts {last_s:.3f} s")
     rows = rows[:most]
     if len(rows) > MOST_ROWS:
         raise InputError(
             "--trace-window", f"{len(rows)} rows", f"a run holds {MOST_ROWS}; choose a shorter window"
         )
-    return TraceFile(found, tuple(rows), len(every) - len(usable))
+    return TraceFile(found, tuple(rows), held.skipped)
+
+
+class _Held(Struct):
+    """What is kept of a file while it is read."""
+
+    rows: list[Row] = []
+    skipped: int = 0
+    first_ns: int | None = None
+    last_ns: int = 0
+
+
+def _held(rows: Iterable[Row], end_ns: int | None) -> _Held:
+    """Rows that can be sent and that may lie before `end_ns` after the earliest, which is known at the end alone."""
+    held = _Held()
+    for row in rows:
+        held.first_ns = row.at_ns if held.first_ns is None else min(held.first_ns, row.at_ns)
+        held.last_ns = max(held.last_ns, row.at_ns)
+        if row.input_tokens == 0 or row.output_tokens == 0:
+            held.skipped += 1
+        elif end_ns is None or row.at_ns - held.first_ns < end_ns:
+            held.rows.append(row)
+        if len(held.rows) > _MOST_HELD:
+            raise InputError(
+                "--trace-window", f"over {_MOST_HELD} rows", "they do not fit in memory; cut the file first"
+            )
+    return held
 
 
 def _located(name: str) -> Path:
@@ -178,8 +204,7 @@ def _wall_ns(text: str, place: _Place) -> int:
     try:
         if found is None:
             raise ValueError
-        zone = (found[4] or "+0000").replace("Z", "+0000").replace(":", "")
-        moment = datetime.datetime.strptime(f"{found[1]} {found[2]} {zone}", "%Y-%m-%d %H:%M:%S %z")
+        moment = datetime.datetime.fromisoformat(f"{found[1]}T{found[2]}{found[4] or '+00:00'}")
     except ValueError as error:
         raise place.error("TIMESTAMP", text, "expected a time such as 2023-11-16 18:15:46.6805900") from error
     return round(moment.timestamp()) * 1_000_000_000 + int((found[3] or "0").ljust(9, "0"))

@@ -102,6 +102,18 @@ def test_a_stage_with_a_rate_takes_the_lengths_alone_and_begins_anew_at_the_end(
     assert not {p.name for p in four[0].chain} & {p.name for p in four[2].chain}
 
 
+def test_a_window_finds_its_rows_in_a_file_without_order(tmp_path):
+    """The earliest row, from which a window counts, may be the file's last."""
+    seconds = [50, 41, 90, 42, 39, 60, 40]
+    lines = ["Timestamp,Model,Request tokens,Response tokens", *(f"{s},m,{s},1" for s in seconds)]
+    name = written(tmp_path, "\n".join(lines))
+    for start, length in ((0, 3), (1, 20), (11, 100)):
+        found = read_trace(name, (start * 10**9, length * 10**9)).rows
+        assert [row.input_tokens for row in found] == [
+            s for s in sorted(seconds) if start <= s - 39 < start + length
+        ]
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_is_there_and_the_script_makes_the_same_bytes(name, tmp_path):
     script = ROOT / "examples/make_traces.py"
