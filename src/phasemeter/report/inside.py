@@ -26,8 +26,9 @@ class LifeView(Struct, frozen=True):
     """One request over the steps that it shared."""
 
     title: str
+    hint: str
+    """How to look at another one."""
     steps: tuple[LifeStep, ...]
-    table: TextTable
 
 
 class LifeMark(Struct, frozen=True):

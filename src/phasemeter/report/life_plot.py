@@ -98,20 +98,21 @@ def _tokens(marks: Sequence[LifeMark], lang: str) -> list[Figure]:
     others = [mark.other_tokens or 0 for mark in marks]
     unknown = [mark.prefill_tokens or 0 if mark.own_tokens is None else 0 for mark in marks]
     parts = (
-        ("trace_own", LIFE_COLOURS["prefill"], own),
-        ("trace_others", LIFE_COLOURS["beside"], others),
-        ("trace_unknown", COLOURS["late"], unknown),
+        ("trace_own", "prefill", own),
+        ("trace_others", "beside", others),
+        ("trace_unknown", "", unknown),
     )
+    above = {mark.kind for mark in marks}
     found: list[Figure] = []
-    for key, colour, values in parts:
+    for key, kind, values in parts:
         kept = [j for j, value in enumerate(values) if value]
         if not kept:
             continue
         bars = _bars([marks[j] for j in kept], [values[j] for j in kept], "y2")
         bars |= {
             "name": life_word(lang, key),
-            "showlegend": key == "trace_unknown",  # the others have the colours of the panel above
-            "marker": {"color": colour, "line": _edges(len(kept))},
+            "showlegend": kind not in above,  # a colour of the panel above is explained there
+            "marker": {"color": LIFE_COLOURS.get(kind, COLOURS["late"]), "line": _edges(len(kept))},
             "base": [own[j] if key == "trace_others" else 0 for j in kept],
             "customdata": [values[j] for j in kept],
             "hovertemplate": "%{customdata}<extra>%{fullData.name}</extra>",

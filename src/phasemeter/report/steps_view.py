@@ -43,16 +43,11 @@ _WORDS: dict[str, dict[str, str]] = {
         "share": "of decode",
         "life": "A request step by step: {request} (queue {queue}, prefill {prefill}, decode {decode} ms)",
         "life_cut": "; only its first steps are shown",
-        "at": "at, ms",
-        "part": "its part",
+        "hint": "one request alone: phasemeter explain RUN --request slowest-itl",
         "part_queue": "queue",
         "part_prefill": "prefill",
         "part_decode": "decode",
         "part_beside": "decode beside a prefill",
-        "took": "cost, ms",
-        "told": "told, ms",
-        "waits": "waiting",
-        "cache": "KV cache",
         "front_end": "The front end in two parts, means in ms",
         "shape": "input → output, load",
         "whole": "front end",
@@ -91,16 +86,11 @@ _WORDS: dict[str, dict[str, str]] = {
         "share": "占 decode",
         "life": "逐步看一个请求：{request}（排队 {queue}，prefill {prefill}，decode {decode} 毫秒）",
         "life_cut": "；只显示最初的步",
-        "at": "时刻，毫秒",
-        "part": "所处阶段",
+        "hint": "单独看一个请求：phasemeter explain RUN --request slowest-itl",
         "part_queue": "排队",
         "part_prefill": "prefill",
         "part_decode": "decode",
         "part_beside": "decode，旁有 prefill",
-        "took": "耗时，毫秒",
-        "told": "引擎所报，毫秒",
-        "waits": "等待",
-        "cache": "KV 缓存",
         "front_end": "前端的两部分，均值，毫秒",
         "shape": "输入 → 输出，并发",
         "whole": "前端",
@@ -151,7 +141,7 @@ def inside_lines(inside: InsideView, width: int) -> tuple[tuple[TextTable, ...],
     parts = dict.fromkeys(step.part for step in inside.life.steps)
     names = {step.part: step.text for step in inside.life.steps}
     legend = "  ".join(f"{_LETTERS[part]} {names[part].partition(':')[0]}" for part in parts)
-    return inside.tables, f"{inside.life.title}\n{bar}\n{legend}"
+    return inside.tables, f"{inside.life.title}\n{bar}\n{legend}\n{inside.life.hint}"
 
 
 def _sentence(steps: StepsSummary, words: dict[str, str]) -> str:
@@ -232,9 +222,9 @@ def _life(life: Life, words: dict[str, str]) -> LifeView:
         prefill=plain(life.prefill_ms),
         decode=plain(life.decode_ms),
     )
-    names = ("at", "part", "took", "told", "tokens_in", "tokens_out", "running", "waits", "cache")
     return LifeView(
         title=title + (words["life_cut"] if life.cut else ""),
+        hint=words["hint"],
         steps=tuple(
             LifeStep(
                 (row.cost_ms or 0.0) / whole,
@@ -243,26 +233,11 @@ def _life(life: Life, words: dict[str, str]) -> LifeView:
             )
             for row in life.rows
         ),
-        table=TextTable(
-            "", tuple(words[name] for name in names), tuple(_life_row(row, words) for row in life.rows)
-        ),
     )
 
 
 def _part(row: StepRow) -> str:
     return "beside" if row.part == "decode" and row.prefill_tokens else row.part
-
-
-def _life_row(row: StepRow, words: dict[str, str]) -> tuple[str, ...]:
-    counts = (row.prefill_tokens, row.decode_tokens, row.running, row.waiting)
-    return (
-        plain(row.at_ms),
-        words[f"part_{_part(row)}"],
-        plain(row.cost_ms),
-        plain(row.duration_ms),
-        *(plain(None) if n is None else f"{n:,}" for n in counts),
-        percent(row.kv_usage_ratio),
-    )
 
 
 def _bar(steps: tuple[LifeStep, ...], room: int) -> str:
