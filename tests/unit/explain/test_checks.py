@@ -201,6 +201,8 @@ def test_output_tokens(changes, expected):
         ({"usage": Usage(None, 5)}, WARN),
         ({"usage": Usage(None, 5), "prompt_tokens_sent": 64}, OK),
         ({"usage": Usage(None, 5), "prompt_tokens_sent": 32}, WARN),
+        ({"usage": Usage(200, 5), "tags": {"lengths": "estimated"}}, OK),
+        ({"usage": Usage(200, 5), "tags": {"lengths": "counted"}}, INVALID),
     ],
 )
 def test_prompt_tokens(changes, expected):
