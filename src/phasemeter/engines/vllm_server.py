@@ -271,7 +271,8 @@ class VllmServer:
             raise StartError(message, error.death.tail) from None
         except CannotGenerateError as error:
             why = known_reason(self._child.tail(_REASON_LINES))
-            raise StartError(f"{error}{'' if why is None else f': {why}'} (log: {command.log})", ()) from None
+            told = str(error) if why is None else f"vLLM answers but does not generate: {why}"
+            raise StartError(f"{told} (log: {command.log})", ()) from None
         except NotReadyError as error:
             raise StartError(f"vLLM is {error} (log: {command.log})", error.tail) from None
         self._reader.ready(since_s())

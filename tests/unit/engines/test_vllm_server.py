@@ -239,6 +239,13 @@ async def test_a_server_that_answers_but_does_not_generate_is_not_ready(tmp_path
     assert gone(told(tmp_path)["pid"])
 
 
+async def test_why_a_server_cannot_generate_is_read_in_its_log(tmp_path):
+    engine = engine_of(spec(tmp_path, mode="untraced"))
+    with pytest.raises(StartError, match="does not generate: .*lacks the packages: install opentelemetry-sdk"):
+        await engine.start()
+    assert gone(told(tmp_path)["pid"])
+
+
 async def test_a_start_that_is_given_up_leaves_nothing(tmp_path):
     engine = engine_of(spec(tmp_path, mode="hang"))
     starting = asyncio.create_task(engine.start())
