@@ -49,7 +49,7 @@ def compare(seen: Seen, truth: Truth, cpu_ns: int) -> dict[str, Any]:
         "seen_concurrency_max": most,
         "seen_concurrency_mean": mean,
         "requests_at_server": len(truth.served),
-        "good": len(seen.good),
+        "good": seen.counted,
         "failed": seen.failed,
         "failed_as": seen.failed_as,
         "faults": faults(truth),

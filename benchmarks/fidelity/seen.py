@@ -30,12 +30,15 @@ class SeenRequest(Struct, frozen=True):
 class Seen(Struct, frozen=True):
     """One client's own account of one turn.
 
+    good     those with a time to first token
+    counted  how many the client counts as good, which may be more
     gaps_ms  every gap between tokens, or (`gaps_are` "request means") one mean a request, as the tool exports it
     """
 
     good: tuple[SeenRequest, ...]
     gaps_ms: tuple[float, ...]
     gaps_are: str
+    counted: int
     failed: int
     failed_as: dict[str, int] = {}
     says: str | None = None
@@ -65,7 +68,7 @@ def seen_by_us(folder: Path) -> Seen:
             good.append(SeenRequest(reading.ttft_ns / 1e6, timeline.id))
         gaps += [gap / 1e6 for gap in reading.gaps_ns]
     verdict = summarise(run).verdict
-    return Seen(tuple(good), tuple(gaps), "gaps", sum(failed.values()), failed, str(verdict))
+    return Seen(tuple(good), tuple(gaps), "gaps", len(good), sum(failed.values()), failed, str(verdict))
 
 
 class _Bench(Struct, frozen=True):
@@ -88,6 +91,7 @@ def seen_by_vllm(folder: Path) -> Seen:
         tuple(SeenRequest(ttft * 1e3, f"-{i}") for i, ttft, _ in good),
         tuple(gap * 1e3 for _, _, itls in good for gap in itls),
         "gaps",
+        bench.completed,
         bench.failed or len(bench.errors) - bench.completed,
         told,
     )
@@ -136,7 +140,7 @@ def seen_by_aiperf(folder: Path) -> Seen:
             gaps += chunks.value
     bad = [line for line in lines if line.error is not None]
     told = _told((line.error.type or line.error.message or "error") for line in bad if line.error)
-    return Seen(tuple(good), tuple(gaps), "gaps", len(bad), told)
+    return Seen(tuple(good), tuple(gaps), "gaps", len(lines) - len(bad), len(bad), told)
 
 
 class _GuideRequest(Struct, frozen=True):
@@ -167,6 +171,7 @@ def seen_by_guidellm(folder: Path) -> Seen:
         tuple(SeenRequest(r.time_to_first_token_ms or 0.0) for r in good),
         tuple(r.inter_token_latency_ms for r in good if r.inter_token_latency_ms),
         "request means",
+        len(requests.successful),
         sum(told.values()),
         {kind: n for kind, n in told.items() if n},
     )
