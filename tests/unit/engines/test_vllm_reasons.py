@@ -34,8 +34,8 @@ BOTTOM = [
             ["opentelemetry-sdk", "leave --engine-spans"],
         ),
         (
-            "(APIServer pid=9) ERROR 12-01 03:44:43 [async_llm.py:906] AttributeError: type object 'Any' has no attribute "
-            "'SERVER'",
+            "(APIServer pid=9) ERROR 12-01 03:44:43 [async_llm.py:906] AttributeError: type object 'Any' has no "
+            "attribute 'SERVER'",
             ["lacks the packages", "opentelemetry-exporter-otlp"],
         ),
         (

@@ -241,7 +241,9 @@ async def test_a_server_that_answers_but_does_not_generate_is_not_ready(tmp_path
 
 async def test_why_a_server_cannot_generate_is_read_in_its_log(tmp_path):
     engine = engine_of(spec(tmp_path, mode="untraced"))
-    with pytest.raises(StartError, match="does not generate: .*lacks the packages: install opentelemetry-sdk"):
+    with pytest.raises(
+        StartError, match="does not generate: .*lacks the packages: install opentelemetry-sdk"
+    ):
         await engine.start()
     assert gone(told(tmp_path)["pid"])
 
