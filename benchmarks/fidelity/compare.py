@@ -22,7 +22,7 @@ _PAIRED_FROM = 0.99
 def compare(seen: Seen, truth: Truth, cpu_ns: int) -> dict[str, Any]:
     """The row of one turn. Absent is None."""
     tokens = sum(len(one.late_ns) for one in truth.served)
-    most, mean = seen_concurrency(truth.served)
+    most, mean = seen_concurrency(truth)
     late = [ns for one in truth.served for ns in one.late_ns]
     theirs = [ns / 1e6 for one in truth.served if (ns := truth.ttft_ns(one)) is not None]
     gaps = [ns / 1e6 for one in truth.served for ns in truth.gaps_ns(one)]

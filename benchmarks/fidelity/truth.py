@@ -54,6 +54,12 @@ class Truth(Struct, frozen=True):
         """Arrival of the request's last byte to the first token's write."""
         return one.first_due_ns + one.late_ns[0] - one.arrived_ns if one.late_ns else None
 
+    def left_ns(self, one: Served) -> int:
+        """When the last bytes were about to go out: a client may send the next request before that write returns."""
+        if one.end != "done" or not one.late_ns:
+            return one.ended_ns
+        return one.first_due_ns + (len(one.late_ns) - 1) * self.itl_ns + one.late_ns[-1]
+
     def gaps_ns(self, one: Served) -> list[int]:
         """Between the writes of two tokens in a row."""
         return [self.itl_ns + b - a for a, b in zip(one.late_ns, one.late_ns[1:], strict=False)]
@@ -114,9 +120,10 @@ def read_truth(log: Path, measured_tokens: int = MEASURED_TOKENS) -> Truth:
     return Truth(itl_ns, tuple(sorted(served, key=lambda one: one.arrived_ns)), summary)
 
 
-def seen_concurrency(served: Sequence[Served]) -> tuple[int, float]:
+def seen_concurrency(truth: Truth) -> tuple[int, float]:
     """Most requests in flight at the server, and the mean over the time in which there was at least one."""
-    moments = sorted([(s.arrived_ns, 1) for s in served] + [(s.ended_ns, -1) for s in served])
+    served = truth.served
+    moments = sorted([(s.arrived_ns, 1) for s in served] + [(truth.left_ns(s), -1) for s in served])
     most = flying = 0
     busy_ns = area = 0
     before = moments[0][0] if moments else 0
