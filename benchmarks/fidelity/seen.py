@@ -103,7 +103,7 @@ class _Value(Struct, frozen=True):
 
 class _AiperfMetrics(Struct, frozen=True):
     time_to_first_token: _Value | None = None
-    inter_chunk_latency: _Value | None = None
+    inter_token_latency: _Value | None = None
 
 
 class _AiperfMeta(Struct, frozen=True):
@@ -123,7 +123,7 @@ class _AiperfLine(Struct, frozen=True):
 
 
 def seen_by_aiperf(folder: Path) -> Seen:
-    """profile_export.jsonl, one line a request."""
+    """profile_export.jsonl, one line a request. What it calls ITL is one mean a request, so that is read."""
     path = folder / "profile_export.jsonl"
     if not path.is_file():
         raise UnreadableError(f"no {path.name}")
@@ -136,11 +136,12 @@ def seen_by_aiperf(folder: Path) -> Seen:
         if line.error is not None or first is None or not isinstance(first.value, float | int):
             continue
         good.append(SeenRequest(float(first.value), line.metadata.x_request_id))
-        if (chunks := line.metrics.inter_chunk_latency) and isinstance(chunks.value, list):
-            gaps += chunks.value
+        mean = line.metrics.inter_token_latency
+        if mean is not None and isinstance(mean.value, float | int):
+            gaps.append(float(mean.value))
     bad = [line for line in lines if line.error is not None]
     told = _told((line.error.type or line.error.message or "error") for line in bad if line.error)
-    return Seen(tuple(good), tuple(gaps), "gaps", len(lines) - len(bad), len(bad), told)
+    return Seen(tuple(good), tuple(gaps), "request means", len(lines) - len(bad), len(bad), told)
 
 
 class _GuideRequest(Struct, frozen=True):
