@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "run": "Measure a model or server, explain where the time goes, write the report.",
     "measure": "Measure a grid of lengths and concurrency into a run file.",
     "explain": "Say where the time of a run went, and why.",
+    "audit": "Judge claims about inference times by arithmetic.",
     "compare": "Say what changed between two measurements; gate a change in CI.",
     "report": "Write a run's report as a page that works offline.",
     "simulate": "Serve a model of known timing, to calibrate clients with.",

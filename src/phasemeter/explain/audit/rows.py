@@ -1,0 +1,331 @@
+"""Numbers of rows against the roofline and the host: below the floor, beyond what a host adds, or between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from phasemeter.explain.audit.chip import (
+    Pass,
+    added,
+    decode_pass,
+    decode_total_pass,
+    least_cached_tokens,
+    prefill_pass,
+)
+from phasemeter.explain.audit.claims import Claims, Placed, Row, TimeMetric, time_of
+from phasemeter.explain.audit.place import Chip, Place
+from phasemeter.explain.audit.tables import HostBounds, bounds
+from phasemeter.explain.audit.verdict import Finding, Line, Verdict, line, undecidable
+
+
+class Span(Struct, frozen=True):
+    """What one number may lie between. `least` is the chip's pass with nothing else, `most_chip_ms` the same with slow
+    kernels; `host_ms` is the host's range, None where no row of the table holds it."""
+
+    least: Pass
+    most_chip_ms: float
+    host_ms: tuple[float, float] | None
+
+    @property
+    def most_ms(self) -> float | None:
+        """Slow kernels and the slowest host; None without host bounds."""
+        return None if self.host_ms is None else self.most_chip_ms + self.host_ms[1]
+
+
+def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Place) -> Finding:
+    """The verdict on one number of one row; other rows of the same source and set-up may speak against it."""
+    row = placed.claim
+    assert isinstance(row, Row)
+    claimed = time_of(row, metric)
+    assert claimed is not None
+    missing = _missing(row, metric)
+    if missing is not None:
+        return undecidable(missing)
+    if place.chip is None:
+        return undecidable(place.missing or line("missing_model_name"))
+    span = span_of(row, metric, place.chip, place.host)
+    ms = _as_ms(row, metric, claimed)
+    working = [
+        *_floor_lines(row, metric, span.least, place.chip),
+        *_claimed_lines(metric, claimed, ms, span, place.chip),
+    ]
+    floor_ms = span.least.floor_ms
+    if ms < floor_ms * (1.0 - bounds().floor_tolerance_share):
+        return _impossible(row, metric, ms, span, working, place)
+    working += _host_lines(span, place.host)
+    limit_ms, quickest = _own_limit(placed, metric, span, claims, place)
+    if quickest is not None and limit_ms is not None:
+        working.append(
+            line(
+                "own_rows",
+                row=quickest.row,
+                host_ms=quickest.host_ms,
+                ratio=bounds().own_rows_ratio,
+                most_ms=limit_ms,
+            )
+        )
+    bound = _bound(ms, span, limit_ms)
+    if span.most_ms is not None and ms > span.most_ms:
+        reason = line("above_host", most_ms=span.most_ms, claimed_ms=ms, floor_ratio=ms / floor_ms)
+        return Finding(Verdict.IMPLAUSIBLE, reason, tuple(working), bound)
+    if quickest is not None and limit_ms is not None and ms > limit_ms:
+        reason = line(
+            "against_own_rows", row=quickest.row, most_ms=limit_ms, claimed_ms=ms, floor_ms=floor_ms
+        )
+        return Finding(Verdict.IMPLAUSIBLE, reason, tuple(working), bound)
+    if span.host_ms is None and ms > span.most_chip_ms:
+        engine = place.setup.engine
+        missing = line("missing_engine_name") if engine is None else line("missing_host", engine=engine)
+        return Finding(Verdict.UNDECIDABLE, missing, tuple(working), {**bound, "missing": missing.key})
+    share = max(0.0, ms - floor_ms) / ms
+    return Finding(
+        Verdict.PLAUSIBLE, line("between", host_share=share, floor_ms=floor_ms), tuple(working), bound
+    )
+
+
+def span_of(row: Row, metric: TimeMetric, chip: Chip, host: HostBounds | None) -> Span:
+    """Least and most of one metric of one row. The row must hold the lengths that the metric needs."""
+    return _SPANS[metric](row, chip, host)
+
+
+def quick_host_ms(host: HostBounds, metric: TimeMetric) -> float:
+    """The least that the host adds to prefill, ttft or one token."""
+    seen = {"prefill": host.prefill, "ttft": host.ttft}.get(metric, host.token)
+    return seen.least_ms
+
+
+def _prefill_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    tokens, batch = row.input_tokens or 1, row.batch or 1
+    host_ms = None
+    if host is not None:
+        high = host.prefill.seen_ms + (batch - 1) * host.seen_ms_per_sequence.prefill
+        host_ms = (host.prefill.least_ms, host.multiple * high)
+    least = prefill_pass(chip, tokens, 1, row.cached_tokens)
+    return Span(least, _slow(prefill_pass(chip, tokens, batch, row.cached_tokens)), host_ms)
+
+
+def _ttft_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    tokens, batch = row.input_tokens or 1, row.batch or 1
+    span = _prefill_span(row, chip, host)
+    if host is None:
+        return span
+    high = host.ttft.seen_ms + tokens * host.seen_ms_per_input_token
+    high += (batch - 1) * host.seen_ms_per_sequence.ttft
+    return Span(span.least, span.most_chip_ms, (host.ttft.least_ms, host.multiple * high))
+
+
+def _token_host_ms(row: Row, host: HostBounds) -> tuple[float, float]:
+    high = host.token.seen_ms + ((row.batch or 1) - 1) * host.seen_ms_per_sequence.token
+    return host.token.least_ms, host.multiple * high
+
+
+def _tpot_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    context = (row.input_tokens or 1) + (row.output_tokens or 0) // 2
+    least = decode_pass(chip, context, row.batch or 1)
+    return Span(least, _slow(least), None if host is None else _token_host_ms(row, host))
+
+
+def _decode_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    steps = max(1, (row.output_tokens or 1) - (0 if row.divides_by == "n" else 1))
+    least = decode_total_pass(chip, row.input_tokens or 1, steps, row.batch or 1)
+    if host is None:
+        return Span(least, _slow(least), None)
+    low, high = _token_host_ms(row, host)
+    return Span(least, _slow(least), (steps * low, (row.output_tokens or 1) * high))
+
+
+def _e2e_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    first = _ttft_span(row, chip, host)
+    if (row.output_tokens or 1) == 1:
+        return first
+    rest = _decode_span(row, chip, host)
+    host_ms = None
+    if first.host_ms is not None and rest.host_ms is not None:
+        host_ms = (first.host_ms[0] + rest.host_ms[0], first.host_ms[1] + rest.host_ms[1])
+    return Span(added([first.least, rest.least]), first.most_chip_ms + rest.most_chip_ms, host_ms)
+
+
+def _throughput_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
+    """Of one token a sequence, batch / rate: at least a decode step, at most its share of the whole request."""
+    step = _tpot_span(row, chip, host)
+    if row.output_tokens is None or row.input_tokens is None:
+        return step
+    whole = _e2e_span(row, chip, host)
+    tokens = row.output_tokens
+    host_ms = None
+    if step.host_ms is not None and whole.host_ms is not None:
+        host_ms = (step.host_ms[0], whole.host_ms[1] / tokens)
+    return Span(step.least, max(step.most_chip_ms, whole.most_chip_ms / tokens), host_ms)
+
+
+_SPANS: dict[str, Callable[[Row, Chip, HostBounds | None], Span]] = {
+    "prefill": _prefill_span,
+    "ttft": _ttft_span,
+    "tpot": _tpot_span,
+    "decode_total": _decode_span,
+    "e2e": _e2e_span,
+    "throughput": _throughput_span,
+}
+
+
+def _slow(one: Pass) -> float:
+    return bounds().kernel_most_ratio * one.floor_ms
+
+
+def _as_ms(row: Row, metric: TimeMetric, claimed: float) -> float:
+    """Throughput becomes the time of one token of one sequence; times stay."""
+    return (row.batch or 1) * 1e3 / claimed if metric == "throughput" else claimed
+
+
+def _missing(row: Row, metric: TimeMetric) -> Line | None:
+    if row.input_tokens is None:
+        return line("missing_input_tokens")
+    if metric in {"decode_total", "e2e"} and row.output_tokens is None:
+        return line("missing_output_tokens")
+    if metric in {"tpot", "decode_total"} and row.output_tokens == 1:
+        return line("missing_second_token")
+    return line("missing_batch") if metric == "throughput" and row.batch is None else None
+
+
+def _floor_lines(row: Row, metric: TimeMetric, least: Pass, chip: Chip) -> list[Line]:
+    lines: list[Line] = []
+    if metric in {"prefill", "ttft"}:
+        tokens = row.input_tokens or 1
+        lines.append(
+            line(
+                "prefill_flops", tokens=tokens, linear_gflop=least.linear_flops / 1e9,
+                attention_gflop=least.attention_flops / 1e9, attention_share=least.attention_share,
+                head_gflop=least.head_flops / 1e9, gflop=least.flops / 1e9,
+            )
+        )  # fmt: skip
+    elif metric in {"tpot", "throughput"}:
+        lines.append(
+            line(
+                "decode_work", context=(row.input_tokens or 1) + (row.output_tokens or 0) // 2, batch=row.batch or 1,
+                gflop=least.flops / 1e9, kv_bytes=chip.shape.kv_bytes_per_token(chip.dtype),
+            )
+        )  # fmt: skip
+    else:
+        lines.append(line("whole_work", gflop=least.flops / 1e9, steps=max(1, (row.output_tokens or 1) - 1)))
+    lines.append(
+        line("compute_time", ms=least.compute_ms, tflops=chip.peak_flops_per_s / 1e12, dtype=chip.arithmetic)
+    )
+    if chip.cached:
+        lines.append(line("in_cache"))
+    else:
+        lines.append(
+            line(
+                "memory_time",
+                mbytes=least.bytes / 1e6,
+                ms=least.memory_ms,
+                gbytes=chip.bandwidth_bytes_per_s / 1e9,
+            )
+        )
+    lines.append(
+        line(f"floor_{_set_by(least)}", floor_ms=least.floor_ms, hardware=chip.hardware.title, gpus=chip.gpus)
+    )
+    return lines
+
+
+def _set_by(least: Pass) -> str:
+    """Arithmetic or memory; "parts" where passes of both kinds were added up."""
+    mixed = least.floor_ms > 1.001 * max(least.compute_ms, least.memory_ms)
+    return "parts" if mixed else least.bound
+
+
+def _claimed_lines(metric: TimeMetric, claimed: float, ms: float, span: Span, chip: Chip) -> list[Line]:
+    lines: list[Line] = []
+    if metric == "throughput":
+        lines.append(line("throughput_ms", tokens=claimed, ms=ms))
+    rate = span.least.flops / (ms / 1e3)
+    lines.append(
+        line(
+            "implied", claimed_ms=ms, floor_ratio=ms / span.least.floor_ms, tflops=rate / 1e12,
+            peak_share=rate / chip.peak_flops_per_s, gbytes=span.least.bytes / (ms / 1e3) / 1e9,
+            bandwidth_share=span.least.bytes / (ms / 1e3) / chip.bandwidth_bytes_per_s,
+        )
+    )  # fmt: skip
+    return lines
+
+
+def _host_lines(span: Span, host: HostBounds | None) -> list[Line]:
+    if host is None or span.host_ms is None or span.most_ms is None:
+        return []
+    return [
+        line(
+            "host_range", low_ms=span.host_ms[0], high_ms=span.host_ms[1], engine=host.engine, multiple=host.multiple,
+            kernel_ratio=bounds().kernel_most_ratio, chip_ms=span.most_chip_ms, most_ms=span.most_ms,
+        )
+    ]  # fmt: skip
+
+
+def _impossible(
+    row: Row, metric: TimeMetric, ms: float, span: Span, working: list[Line], place: Place
+) -> Finding:
+    bound = _bound(ms, span, None)
+    floor_ms = span.least.floor_ms
+    reason = line(
+        "below_floor", claimed_ms=ms, floor_ms=floor_ms, tolerance_share=bounds().floor_tolerance_share
+    )
+    if metric in {"prefill", "ttft"} and place.chip is not None and row.input_tokens is not None:
+        cached = least_cached_tokens(place.chip, row.input_tokens, ms)
+        if cached is not None:
+            reason = line(
+                "below_floor_cached",
+                claimed_ms=ms,
+                floor_ms=floor_ms,
+                cached_tokens=cached,
+                tokens=row.input_tokens,
+            )
+            bound["least_cached_tokens"] = cached
+    return Finding(Verdict.IMPOSSIBLE, reason, tuple(working), bound)
+
+
+def _bound(ms: float, span: Span, own_ms: float | None) -> dict[str, object]:
+    least = span.least
+    return {
+        "claimed_ms": ms,
+        "floor_ms": least.floor_ms,
+        "compute_ms": least.compute_ms,
+        "memory_ms": least.memory_ms,
+        "attention_share": least.attention_share,
+        "host_ms": None if span.host_ms is None else list(span.host_ms),
+        "most_ms": span.most_ms,
+        "own_rows_most_ms": own_ms,
+        "implied_tflops": least.flops / (ms / 1e3) / 1e12,
+    }
+
+
+class _Quickest(Struct, frozen=True):
+    row: str
+    host_ms: float
+
+
+def _own_limit(
+    placed: Placed, metric: TimeMetric, span: Span, claims: Claims, place: Place
+) -> tuple[float | None, _Quickest | None]:
+    """The most that the source's quickest other row of the metric allows, and that row; (None, None) without one."""
+    row = placed.claim
+    if metric not in {"prefill", "ttft", "tpot"} or place.chip is None or not isinstance(row, Row):
+        return None, None
+    least = quick_host_ms(place.host, metric) if place.host is not None else 0.0
+    found: list[_Quickest] = []
+    for other in claims.placed:
+        told = other.claim
+        if not isinstance(told, Row) or told.id == row.id or other.setup != placed.setup:
+            continue
+        ms = time_of(told, metric)
+        if ms is None or _missing(told, metric) or (told.batch or 1) != (row.batch or 1):
+            continue
+        floor_ms = span_of(told, metric, place.chip, place.host).least.floor_ms
+        if ms >= floor_ms:
+            found.append(_Quickest(told.id, max(least, ms - floor_ms)))
+    if not found:
+        return None, None
+    quickest = min(found, key=lambda one: one.host_ms)
+    longer = 0.0
+    if metric == "ttft" and place.host is not None:
+        longer = place.host.multiple * place.host.seen_ms_per_input_token * (row.input_tokens or 1)
+    return span.most_chip_ms + bounds().own_rows_ratio * quickest.host_ms + longer, quickest
