@@ -60,6 +60,17 @@ def groups_of(cells: Sequence[Cell]) -> dict[str, list[int]]:
     return found or _by("output", _output, cells) or {f"cell {i + 1}": [i] for i in range(len(cells))}
 
 
+def edges_of(cells: Sequence[Cell]) -> frozenset[str]:
+    """The groups of the smallest and the largest input, batch and output: without one of them the rest must be
+    extrapolated to it, without another group only interpolated."""
+    found: set[str] = set()
+    for name, value in (("input", _input), ("batch", _batch), ("output", _output)):
+        values = [value(cell) for cell in cells]
+        if values:
+            found |= {f"{name} {min(values)}", f"{name} {max(values)}"}
+    return frozenset(found)
+
+
 def _input(cell: Cell) -> int:
     return cell.query.input_tokens
 

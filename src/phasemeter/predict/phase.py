@@ -12,7 +12,7 @@ from phasemeter.explain.roof import Roof
 from phasemeter.predict.features import Cell, features
 from phasemeter.predict.fit import Fitted, KernelPrior, fit_form, shaken
 from phasemeter.predict.forms import Form, decode_forms, first_forms, front_end_forms, prefill_forms
-from phasemeter.predict.judge import Judged, Verdicts, groups_of, judge
+from phasemeter.predict.judge import Judged, Verdicts, edges_of, groups_of, judge
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,13 +41,15 @@ class Residual(Struct, frozen=True):
 
 
 class PhaseFit(Struct, frozen=True):
-    """One phase. `half_width` is the conformal half width of the interval, as a logarithm; `noise` the split-half
+    """One phase. `half_width` is the conformal half width of an interval inside the domain, as a logarithm: from cells
+    left out that the rest surrounds; `edge_width` that of all cells left out, edges included; `noise` the split-half
     repeatability of the cells (median |log ratio| of two halves of the repeats), None with one repeat. `rivals` are the
     other forms that the data cannot tell from the chosen one; `draws` coefficients from resampled repeats."""
 
     phase: str
     fitted: Fitted
     half_width: float
+    edge_width: float
     score: float
     residuals: tuple[Residual, ...]
     noise: float | None = None
@@ -74,11 +76,14 @@ def fit_phase(
     )
     if told is None:
         return None
-    chosen = told.chosen
+    chosen, edges = told.chosen, edges_of(mine)
+    errors = [abs(held.error) for held in chosen.held_out]
+    inner = [abs(held.error) for held in chosen.held_out if held.group not in edges]
     return PhaseFit(
         phase=phase,
         fitted=chosen.fitted,
-        half_width=conformal([abs(held.error) for held in chosen.held_out] or [math.log(2.0)]),
+        half_width=conformal(inner or errors or [math.log(2.0)]),
+        edge_width=conformal(errors or [math.log(2.0)]),
         score=chosen.score,
         residuals=_residuals(mine, rows, chosen),
         noise=split_half(mine),
