@@ -166,6 +166,10 @@ class VllmServer:
             _check_alive(child, await child.wait(_LAST_BREATH_S))
         return reply
 
+    def awaits_first(self) -> bool:
+        """Whether a request in flight has yet to get its first token."""
+        return self._http is not None and self._http.awaits_first()
+
     def seen(self) -> Sequence[SeenRequest | EngineStep]:
         """What the plugin and the spans told since the last call."""
         spans = [] if self._spans is None else self._spans.read()

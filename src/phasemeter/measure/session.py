@@ -73,7 +73,8 @@ class Session:
 
     async def _counted(self, n_tokens: int) -> int | None:
         """How many tokens the server counts in our text of so many."""
-        cell = Cell(input_tokens=n_tokens, output_tokens=1, warmup=True)
+        # every process asks for itself: as many at once as there are processes
+        cell = Cell(input_tokens=n_tokens, output_tokens=1, concurrency=self._share.of, warmup=True)
         [timeline] = await self._visit(cell, [self._maker.make(cell, max_tokens=1)])
         return timeline.usage.prompt_tokens if timeline.usage is not None else None
 

@@ -12,7 +12,7 @@ from phasemeter.engines.simulated.virtual import run_virtual
 from phasemeter.measure.drive import Send, closed_loop, open_loop, singles
 from phasemeter.measure.flights import Flights
 from phasemeter.record.clock import ManualClock
-from phasemeter.record.engine import EngineInfo, Outcome
+from phasemeter.record.engine import EngineInfo, Outcome, Result
 from phasemeter.record.event import Event, Kind
 from phasemeter.record.request import Cell, Request
 from phasemeter.record.timeline import Timeline
@@ -128,8 +128,6 @@ class OneBurst:
     async def close(self) -> None: ...
 
     async def generate(self, request: Request):
-        from phasemeter.record.engine import Result
-
         self.in_flight += 1
         await asyncio.sleep(0.01 * (1 + int(request.id) % 7))
         self.in_flight -= 1
@@ -272,6 +270,45 @@ def test_a_closed_loop_cut_by_time_starts_nothing_more():
     run_virtual(main)
     assert sorted(t.started_ns // MS for t in seen) == [0, 0, 70, 70, 140, 140]
     assert all(t.outcome is Outcome.OK for t in seen)
+
+
+def test_no_reply_is_parsed_while_a_first_token_is_awaited():
+    """Waves of 100 streams: 50 ms to the first token, in which parsing would be in its way, then a second of tokens."""
+    parsed_waiting = 0
+
+    class Waves(OneBurst):
+        sent_ns = 0
+
+        def awaits_first(self) -> bool:
+            return self.in_flight > 0 and self.clock.now_ns() < self.sent_ns + 50 * MS
+
+        async def generate(self, request: Request):
+            self.in_flight += 1
+            self.sent_ns = self.clock.now_ns()
+            await asyncio.sleep(1.05)
+            self.in_flight -= 1
+            engine = self
+
+            class Reply:
+                def settle(self):
+                    nonlocal parsed_waiting
+                    parsed_waiting += engine.awaits_first()
+                    return Result(Outcome.OK, end_ns=engine.clock.now_ns())
+
+            return Reply()
+
+    seen: list[Timeline] = []
+
+    async def main(clock: ManualClock) -> None:
+        engine = Waves()
+        engine.clock = clock
+        async with Flights(engine, clock, seen.append) as flights:
+            await closed_loop(flights, singles(requests(400)), [0] * 100)
+            assert len(seen) >= 300, "the waves before the last are parsed while it runs"
+
+    run_virtual(main)
+    assert parsed_waiting == 0
+    assert len(seen) == 400
 
 
 def test_replies_wait_for_a_moment_without_a_send_and_never_pile_up():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from golden.simulate_process import Server
 from phasemeter.engines.spec import EngineSpec
@@ -74,6 +75,17 @@ async def test_two_workers_send_one_plan(server: str, tmp_path: Path) -> None:
     assert run.footer.client_cpu_ns is not None
     assert run.footer.error is None
     assert not (tmp_path / "run.jsonl.parts").exists()
+
+
+async def test_each_worker_finds_how_the_server_counts_text(server: str, tmp_path: Path) -> None:
+    grid = Grid((24,), (4,), concurrency=(2,), repeats=1, warmup=1, anchor=False)
+    out = tmp_path / "run.jsonl"
+    order = order_of(server, grid, 2)
+    chat = replace(order, spec=replace(order.spec, api="chat"))
+    await measure_in_workers(chat, CLOCK, out, hire_here, planned=4)
+    measured = [t for t in read_run(out).requests if not t.cell.warmup]
+    assert Counter(t.outcome for t in measured) == {Outcome.OK: 4}
+    assert {t.usage.prompt_tokens for t in measured if t.usage} == {24}
 
 
 async def test_a_killed_worker_loses_its_own_requests_alone(server: str, tmp_path: Path) -> None:
