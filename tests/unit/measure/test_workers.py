@@ -105,19 +105,20 @@ async def test_a_killed_worker_loses_its_own_requests_alone(server: str, tmp_pat
     part = tmp_path / "run.jsonl.parts" / "part-001.jsonl"
     while not (part.exists() and b'"request"' in part.read_bytes()):
         await asyncio.sleep(0.02)
-    await asyncio.sleep(0.3)  # its requests of the next stage, 1.6 s long, are under way
     os.kill(hands[1].pid, signal.SIGKILL)
     with pytest.raises(EngineError, match="worker 2 was killed by SIGKILL"):
         await run
     kept = read_run(out)
     last = max(t.cell.block for t in kept.requests)
-    assert 1 <= last < 5
-    # the open stage is whole: what worker 1 sent, and what died with worker 2
-    assert Counter(t.outcome for t in kept.requests if t.cell.block == last) == {
-        Outcome.OK: 4,
-        Outcome.LOST: 4,
-    }
-    assert Counter(t.outcome for t in kept.requests if t.cell.block < last) == {Outcome.OK: 8 * last}
+    assert last < 5
+    # the open stage is whole: what both sent, and what died with worker 2
+    outcomes = Counter(t.outcome for t in kept.requests if t.cell.block == last)
+    assert outcomes.total() == 8
+    assert 1 <= outcomes[Outcome.LOST] <= 4
+    assert set(outcomes) <= {Outcome.OK, Outcome.LOST}
+    assert Counter(t.outcome for t in kept.requests if t.cell.block < last) == (
+        {Outcome.OK: 8 * last} if last else {}
+    )
     assert all(
         t.error == "worker 2 was killed by SIGKILL" for t in kept.requests if t.outcome is Outcome.LOST
     )
