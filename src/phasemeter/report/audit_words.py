@@ -92,6 +92,7 @@ ENGLISH: dict[str, str] = {
     "floor_compute": "floor {floor_ms} ms on {gpus} × {hardware}, set by arithmetic",
     "floor_memory": "floor {floor_ms} ms on {gpus} × {hardware}, set by memory",
     "floor_parts": "floor {floor_ms} ms on {gpus} × {hardware}: each pass by the longer of the two",
+    "beyond_positions": "{tokens} tokens are more than the model's {most_tokens} positions",
     "throughput_ms": "{tokens} tokens/s are {ms} ms a token of each sequence",
     "implied": (
         "claimed {claimed_ms} ms = {floor_ratio} the floor: {tflops} TFLOP/s ({peak_share} of peak), "

@@ -78,6 +78,7 @@ CHINESE: dict[str, str] = {
     "floor_compute": "{gpus} × {hardware} 上的下限 {floor_ms} ms，由计算决定",
     "floor_memory": "{gpus} × {hardware} 上的下限 {floor_ms} ms，由访存决定",
     "floor_parts": "{gpus} × {hardware} 上的下限 {floor_ms} ms：每次前向取两者中较长者之和",
+    "beyond_positions": "{tokens} 个 token 超过模型的 {most_tokens} 个位置",
     "throughput_ms": "{tokens} token/s 即每个序列每个 token {ms} ms",
     "implied": (
         "声称的 {claimed_ms} ms 为下限的 {floor_ratio}：{tflops} TFLOP/s（峰值的 {peak_share}），{gbytes} "

@@ -24,7 +24,6 @@ _STATED_TOLERANCE = 0.15
 _MEASURED_TOLERANCE = 0.1
 """Of end / start where two times were measured, and of TPOT: medians of one start of the H200's server that should be
 equal differ by up to 5 % (benchmarks/h200: TPOT over the article's three shapes, prefill from 64 to 256 tokens)."""
-_NARROW = 0.3
 _LAW_WITHIN = 0.25
 _ORDERS = {"O(1)": 0, "O(N)": 1, "O(N^2)": 2, "O(N^3)": 3}
 _OWN_TOLERANCE = 0.1
@@ -94,7 +93,8 @@ def _number(claim: Growth, said: float, possible: Range) -> Verdict:
     if claim.factor is not None or claim.metric == "tpot":
         tolerance = _exponent(claim, 1.0, 1.0 + _MEASURED_TOLERANCE)
     if possible.low - tolerance <= said <= possible.high + tolerance:
-        return Verdict.TRUE if possible.high - possible.low <= _NARROW else Verdict.PLAUSIBLE
+        must = max(said - possible.low, possible.high - said) <= tolerance
+        return Verdict.TRUE if must else Verdict.PLAUSIBLE
     # two measured times may be wrong or come from a strange host; a law is a sentence
     return Verdict.IMPLAUSIBLE if claim.factor is not None else Verdict.FALSE
 

@@ -108,7 +108,7 @@ def claims_of_csv(text: str, name: str) -> Claims:
             if cells:
                 placed.append(_csv_claim(cells, number, where))
     except csv.Error as error:
-        raise InputError(f"{name}, line {reader.line_num}", str(error), "is not valid CSV") from None
+        raise InputError(f"{name}, after line {reader.line_num}", str(error), "is not valid CSV") from None
     return _whole(name, placed, name)
 
 

@@ -51,6 +51,7 @@ def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Plac
         *_floor_lines(row, metric, span.least, place.chip),
         *_claimed_lines(metric, claimed, ms, span, place.chip),
     ]
+    working += _beyond(row, place.chip)
     floor_ms = span.least.floor_ms
     if ms < floor_ms * (1.0 - bounds().floor_tolerance_share):
         return _impossible(row, metric, ms, span, working, place)
@@ -248,6 +249,14 @@ def _claimed_lines(metric: TimeMetric, claimed: float, ms: float, span: Span, ch
         )
     )  # fmt: skip
     return lines
+
+
+def _beyond(row: Row, chip: Chip) -> list[Line]:
+    """A note where the row is longer than the model's positions: engines refuse it unless told otherwise."""
+    most, tokens = chip.shape.max_positions, (row.input_tokens or 0) + (row.output_tokens or 0)
+    return (
+        [] if most is None or tokens <= most else [line("beyond_positions", tokens=tokens, most_tokens=most)]
+    )
 
 
 def _host_lines(span: Span, host: HostBounds | None) -> list[Line]:
