@@ -21,11 +21,11 @@ DEMO_GRID := --input-tokens 64,128,256,512 --output-tokens 16
 endif
 RUN_DIR ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%S)
 
-.PHONY: help demo test live vllm-env live-vllm browser check lint docs clean bench dist validation fidelity
+.PHONY: help demo test live live-ray vllm-env live-vllm browser check lint docs clean bench dist validation fidelity
 
 help:
 	@sed -n '1,10p' Makefile | sed 's/^# \{0,1\}//'
-	@echo "targets: demo test live vllm-env live-vllm browser check docs bench fidelity validation dist clean"
+	@echo "targets: demo test live live-ray vllm-env live-vllm browser check docs bench fidelity validation dist clean"
 
 $(STAMPS)/core: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "phasemeter: PYTHON: none: install Python 3.11 or newer"; exit 2; }
@@ -85,6 +85,11 @@ models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf: $(STAMPS)/core
 live: $(STAMPS)/test $(STAMPS)/local models/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 	$(BIN)/python -m pytest --ignore-glob='*/test_vllm_*' tests/live tests/unit/engines/test_local_engine.py \
 	  tests/unit/engines/test_local_weights.py tests/unit/measure/test_ceilings.py
+
+# A Ray cluster of two nodes on this machine; Ray is 80 MB to download.
+live-ray: $(STAMPS)/test
+	$(PIP) -e '.[report,fit,ray]'
+	$(BIN)/python -m pytest -m live tests/live/test_ray_two_nodes.py
 
 vllm-env: $(VLLM_ENV)/.installed
 

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil  # comes with ray
 import pytest
 
 pytest.importorskip("ray")
@@ -64,16 +63,14 @@ def free_port() -> int:
 def ours() -> dict[int, str]:
     """Ray's processes, by id."""
     found = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = " ".join(process.cmdline())
-            if (
-                "ray/core/src/ray" in line
-                or "ray/_private" in line
-                or "ray::" in line
-                or "ray/dashboard" in line
-            ):
-                found[process.pid] = line
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                if any(
+                    word in line for word in ("ray/core/src/ray", "ray/_private", "ray::", "ray/dashboard")
+                ):
+                    found[int(folder.name)] = line
     return found
 
 
