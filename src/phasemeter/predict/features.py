@@ -69,7 +69,12 @@ def checked(cell: Cell) -> Cell:
             raise InputError(f"{cell.phase} time", value, "must be positive and finite, in seconds")
     if not cell.seconds:
         raise InputError(f"{cell.phase} times", "none", "give at least one value for each cell")
-    query = cell.query
+    checked_query(cell.query)
+    return cell
+
+
+def checked_query(query: Query) -> Query:
+    """The query itself. Raises InputError for a count below its least."""
     for name, value, least in (
         ("input_tokens", query.input_tokens, 1),
         ("output_tokens", query.output_tokens, 1),
@@ -78,7 +83,7 @@ def checked(cell: Cell) -> Cell:
     ):
         if value < least:
             raise InputError(name, value, f"must be a whole number, {least} or more")
-    return cell
+    return query
 
 
 def features(phase: str, query: Query, roof: Roof | None) -> dict[str, float]:

@@ -25,6 +25,7 @@ GRAPH_ENDS = (256.0, 512.0)
 KNEES = (32.0, 64.0, 128.0)
 """Sequences from which a decode step may cost more each: kernels and delivery change where batches grow."""
 _DRAWS = 40
+_LEAST_OF_A_KIND = 4
 _MOST_RIVALS = 4
 
 
@@ -40,16 +41,29 @@ class Residual(Struct, frozen=True):
     held_out: float | None = None
 
 
+class Widths(Struct, frozen=True):
+    """Conformal half widths as logarithms, from cells left out: `alone` for a batch of 1 and `together` for more (each
+    from its own kind of cells where there are enough), both from cells that the rest surrounds; `far_length` and
+    `far_batch` from those at the rim of what was measured in that direction, which had to be extrapolated."""
+
+    alone: float
+    together: float
+    far_length: float
+    far_batch: float
+
+    def inside(self, batch: int) -> float:
+        """The half width inside the domain."""
+        return self.alone if batch == 1 else self.together
+
+
 class PhaseFit(Struct, frozen=True):
-    """One phase. `half_width` is the conformal half width of an interval inside the domain, as a logarithm: from cells
-    left out that the rest surrounds; `edge_width` that of all cells left out, edges included; `noise` the split-half
+    """One phase. `noise` is the split-half
     repeatability of the cells (median |log ratio| of two halves of the repeats), None with one repeat. `rivals` are the
     other forms that the data cannot tell from the chosen one; `draws` coefficients from resampled repeats."""
 
     phase: str
     fitted: Fitted
-    half_width: float
-    edge_width: float
+    widths: Widths
     score: float
     residuals: tuple[Residual, ...]
     noise: float | None = None
@@ -76,14 +90,11 @@ def fit_phase(
     )
     if told is None:
         return None
-    chosen, edges = told.chosen, edges_of(mine)
-    errors = [abs(held.error) for held in chosen.held_out]
-    inner = [abs(held.error) for held in chosen.held_out if held.group not in edges]
+    chosen = told.chosen
     return PhaseFit(
         phase=phase,
         fitted=chosen.fitted,
-        half_width=conformal(inner or errors or [math.log(2.0)]),
-        edge_width=conformal(errors or [math.log(2.0)]),
+        widths=_widths(mine, chosen),
         score=chosen.score,
         residuals=_residuals(mine, rows, chosen),
         noise=split_half(mine),
@@ -113,6 +124,26 @@ def conformal(errors: Sequence[float], level: float = LEVEL) -> float:
     the sorted |errors| (Vovk et al., Algorithmic Learning in a Random World, 2005); the largest where n is small."""
     ordered = sorted(errors)
     return ordered[min(len(ordered), math.ceil((len(ordered) + 1) * level)) - 1]
+
+
+def _widths(cells: Sequence[Cell], chosen: Judged) -> Widths:
+    edges = edges_of(cells)
+    inner = [(held.cell, abs(held.error)) for held in chosen.held_out if held.group not in edges]
+    every = [abs(held.error) for held in chosen.held_out] or [math.log(2.0)]
+    both = [error for _, error in inner] or every
+    alone = [error for i, error in inner if cells[i].query.batch == 1]
+    together = [error for i, error in inner if cells[i].query.batch > 1]
+    widths = [conformal(kind if len(kind) >= _LEAST_OF_A_KIND else both) for kind in (alone, together)]
+    rims = [
+        [
+            abs(held.error)
+            for held in chosen.held_out
+            if held.group in edges and held.group.startswith(way) == batch
+        ]
+        for way, batch in (("batch", False), ("batch", True))
+    ]
+    far = [max(*widths, conformal(rim or every)) for rim in rims]
+    return Widths(widths[0], widths[1], far[0], far[1])
 
 
 def split_half(cells: Sequence[Cell]) -> float | None:
