@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 
+from phasemeter.explain.audit.judge import audit
+from phasemeter.explain.audit.read import read_claims
 from phasemeter.explain.growth import Exponent
 from phasemeter.explain.roof import roofs
 from phasemeter.explain.shapes import ShapeSummary
@@ -14,22 +17,25 @@ from phasemeter.explain.summary import Summary, summarise
 from phasemeter.record.errors import InputError
 from phasemeter.record.file import read_run
 from phasemeter.report.article import HARDWARE, LIST_PREFILL_MS, MODEL, TABLE_MS, Place, article_rows
+from phasemeter.report.audit_view import AuditLine, audit_view
 from phasemeter.report.parts import Number
-from phasemeter.roofline.hardware import Hardware, find_hardware
+from phasemeter.roofline.hardware import find_hardware
 from phasemeter.roofline.presets import load_shape
 
-ROWS = len(LIST_PREFILL_MS) + 2 * len(TABLE_MS)
+CLAIMS = Path(__file__).parents[2] / "examples" / "article-claims.toml"
+CLAIM_IDS = (
+    *(f"list-{tokens}" for tokens, _ in LIST_PREFILL_MS),
+    *(f"table-{tokens}.prefill" for tokens, *_ in TABLE_MS),
+    *(f"table-{tokens}.tpot" for tokens, *_ in TABLE_MS),
+)
+"""What the audit calls the article's numbers, in the order of `article_rows`."""
 ORDER = ("http-default", "local-default", "http-eager", "local-eager")
 
 
 class Claim(Struct, frozen=True):
     """One number of the article, judged alone.
 
-    impossible   below the floor of the hardware it names: no software can be that fast
-    plausible    between that floor and `most_ms`
-    implausible  above `most_ms`, the slowest that we measured of it times the larger of the two chips' ratios
-                 (bandwidth, arithmetic): the chip alone cannot explain it
-    undecidable  not measured here
+    The verdict is that of `phasemeter audit examples/article-claims.toml`; no run has a part in it.
     """
 
     what: str
@@ -38,7 +44,6 @@ class Claim(Struct, frozen=True):
     claimed_ms: float
     floor_claimed_ms: float
     measured: Number
-    most_ms: float | None
     verdict: str
 
 
@@ -116,11 +121,18 @@ def start_of(summary: Summary) -> str:
     return f"{way}-eager" if engine.details.get("enforce_eager") == "True" else f"{way}-default"
 
 
-def claims_of(summary: Summary, runs: Runs, lang: str) -> list[Claim]:
-    """The article's ten numbers beside one run, each judged against all runs."""
+@cache
+def audited(lang: str) -> tuple[AuditLine, ...]:
+    """Every claim of the article with the audit's verdict and reason."""
+    claims = read_claims(CLAIMS)
+    return audit_view(claims, audit(claims), lang).lines
+
+
+def claims_of(summary: Summary, lang: str) -> list[Claim]:
+    """The article's ten numbers beside one run, each with the audit's verdict."""
     found = roofs(summary.header, hardware=summary.hardware_name, model_shape=MODEL)
     place = Place(load_shape(MODEL), find_hardware(HARDWARE), found[0] if found else None)
-    most = _most_ms(runs, place.named, lang)
+    verdicts = {one.id: one.verdict.value for one in audited(lang)}
     return [
         Claim(
             what=row.what,
@@ -129,22 +141,10 @@ def claims_of(summary: Summary, runs: Runs, lang: str) -> list[Claim]:
             claimed_ms=row.claimed_ms,
             floor_claimed_ms=row.floor_claimed.value or 0.0,
             measured=row.measured,
-            most_ms=most[index],
-            verdict=_verdict(row.claimed_ms, row.floor_claimed.value or 0.0, most[index]),
+            verdict=verdicts[name],
         )
-        for index, row in enumerate(article_rows(summary, place, lang))
+        for name, row in zip(CLAIM_IDS, article_rows(summary, place, lang), strict=True)
     ]
-
-
-def scale_of(here: Hardware | None, named: Hardware) -> float | None:
-    """How many times slower the named chip can be than this one, if all time were the chip's: the larger of the
-    ratios of bandwidth and of bfloat16 arithmetic. At least 1."""
-    if here is None:
-        return None
-    bandwidth = here.memory_bandwidth_bytes_per_s / named.memory_bandwidth_bytes_per_s
-    peaks = [h.peak_flops_per_s.get("bfloat16") or h.peak_flops_per_s.get("float16") for h in (here, named)]
-    arithmetic = peaks[0] / peaks[1] if peaks[0] and peaks[1] else 1.0
-    return max(1.0, bandwidth, arithmetic)
 
 
 def exponents_of(summary: Summary, metric: str) -> list[Exponent]:
@@ -155,25 +155,3 @@ def exponents_of(summary: Summary, metric: str) -> list[Exponent]:
     output = lengths[0].key.output_tokens
     wanted = [e for e in summary.growth if e.concurrency == 1 and e.output_tokens == output]
     return [e for e in wanted if e.metric == metric]
-
-
-def _most_ms(runs: Runs, named: Hardware, lang: str) -> list[float | None]:
-    """For each row the slowest median over all runs, moved to the named chip at the worst."""
-    seen: list[list[float]] = [[] for _ in range(ROWS)]
-    for summary in runs.by_name.values():
-        name = summary.hardware_name
-        scale = scale_of(find_hardware(name) if name else None, named)
-        for values, row in zip(
-            seen, article_rows(summary, Place(load_shape(MODEL), named, None), lang), strict=True
-        ):
-            if row.measured.value is not None and scale is not None:
-                values.append((row.measured.hi or row.measured.value) * scale)
-    return [max(values, default=None) for values in seen]
-
-
-def _verdict(claimed_ms: float, floor_ms: float, most_ms: float | None) -> str:
-    if claimed_ms < floor_ms:
-        return "impossible"
-    if most_ms is None:
-        return "undecidable"
-    return "plausible" if claimed_ms <= most_ms else "implausible"

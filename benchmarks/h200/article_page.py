@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from article_data import Claim, Runs, claims_of, load_runs
+from article_data import Claim, Runs, audited, claims_of, load_runs
 from article_prose import closing, growth_lines, intro, label, say
 from msgspec import Struct
 
@@ -41,6 +41,8 @@ def page(runs: Runs, lang: str) -> str:
         f"## {say(lang, 'claims')}",
         claims_table(runs, lang),
         say(lang, "verdicts"),
+        f"## {say(lang, 'audited')}",
+        audited_list(lang),
         f"## {say(lang, 'right_wrong')}",
         *closing(runs, lang),
         f"## {say(lang, 'growth')}",
@@ -63,7 +65,7 @@ def claims_table(runs: Runs, lang: str) -> str:
     head = [say(lang, key) for key in ("claim", "lengths_head", "claimed", "floor_a100")]
     head += [say(lang, "measured_by", start=column.label) for column in columns]
     head += [say(lang, key) for key in ("predicted", "verdict")]
-    found = {column.name: claims_of(runs.by_name[column.name], runs, lang) for column in columns}
+    found = {column.name: claims_of(runs.by_name[column.name], lang) for column in columns}
     if not found:
         return say(lang, "nothing")
     rows: list[list[str]] = []
@@ -74,6 +76,12 @@ def claims_table(runs: Runs, lang: str) -> str:
         cells += [say(lang, "not_yet"), say(lang, f"verdict_{first.verdict}")]
         rows.append(cells)
     return table(head, rows)
+
+
+def audited_list(lang: str) -> str:
+    """Every claim of the article, sentences too, with the audit's verdict and reason."""
+    lines = [f"- `{one.id}`, **{one.word}**: {one.statement}. → {one.reason}" for one in audited(lang)]
+    return "\n".join(lines)
 
 
 def lengths_table(runs: Runs, lang: str) -> str:

@@ -37,13 +37,13 @@ TEXT: dict[str, tuple[str, str]] = {
     "verdict_plausible": ("plausible", "可信"),
     "verdict_undecidable": ("undecidable", "无法判断"),
     "verdicts": (
-        "Verdicts, each number alone: *impossible* is below the floor that the model's arithmetic and memory traffic set "
-        "on the A100; *implausible* is above the slowest of our starts multiplied by the larger of the two chips' ratios "
-        "of bandwidth and arithmetic, so that the chip alone cannot explain it; *plausible* lies between. A slower host "
-        "or an older vLLM can add time that no chip ratio shows.",
-        "逐项判断：*不可能*指低于模型的计算量与访存量在 A100 上的物理下限；*不可信*指高于我们最慢一次启动的结果乘以两种芯片"
-        "带宽比与算力比中较大者，仅凭芯片无法解释；*可信*介于两者之间。更慢的主机或更旧的 vLLM 可能带来芯片比值之外的时间。",
+        "Verdicts are those of [`phasemeter audit`](commands/audit.md) on the claim alone, by arithmetic; of these "
+        "runs it knows only the slowest medians, doubled, as a bound of the host: *impossible* is below the floor, *implausible* above what kernels, the host and the article's own other rows "
+        "can explain, *plausible* lies between.",
+        "判断出自 [`phasemeter audit`](commands/audit.md)，只看该说法本身、只凭计算；这些测量只以最慢中位数的两倍作为主机的上限：*不可能*指低于物理下限，"
+        "*不可信*指高于核函数、主机与文章自身其他数据所能解释的时间，*可信*介于两者之间。",
     ),
+    "audited": ("Every claim, audited", "逐条审核"),
     "right_wrong": ("What the article gets right and wrong", "文章对在哪里，错在哪里"),
     "growth": ("How prefill grows with length", "prefill 随长度如何增长"),
     "lengths": ("By input length, batch 1", "按输入长度，批大小 1"),

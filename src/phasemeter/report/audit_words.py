@@ -172,7 +172,7 @@ ENGLISH: dict[str, str] = {
     "e2e_differs": "the parts do not add up: {off_share} off",
     "pair": "{row} {one}, {other} {two}: {off_share} apart",
     "tables_agree": (
-        "pairs differ by at most {off_share} (allowed {within_share}): one generator made both; two tables "
+        "pairs differ by at most {off_share} (allowed {within_share}): as from one generator; two tables "
         "that agree prove no more"
     ),
     "tables_differ": "pairs differ by up to {off_share} (allowed {within_share})",

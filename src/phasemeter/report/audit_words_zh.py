@@ -143,7 +143,7 @@ CHINESE: dict[str, str] = {
     "e2e_fits": "各部分之和相符（差 {off_share}）",
     "e2e_differs": "各部分之和不符：差 {off_share}",
     "pair": "{row} {one}，{other} {two}：相差 {off_share}",
-    "tables_agree": "各对最多相差 {off_share}（允许 {within_share}）：出自同一来源；两表一致并不证明更多",
+    "tables_agree": "各对最多相差 {off_share}（允许 {within_share}）：如同出自同一来源；两表一致并不证明更多",
     "tables_differ": "各对最多相差 {off_share}（允许 {within_share}）",
     "weights_fit": "权重 {weights_gb} GB，内存 {memory_gb} GB",
     "weights_too_large": "{weights_gb} GB 的权重放不进 {memory_gb} GB",
