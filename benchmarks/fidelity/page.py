@@ -23,6 +23,12 @@ def write(results: Path) -> None:
     """Write the page beside the results."""
     found = json.loads(results.read_text())
     text = markdown(found["sessions"], found["turns"])
+    again = len(found.get("spoiled", ()))
+    if again:
+        text += (
+            f"\n{again} further turns were made again, whatever came of them, because other processes used more than "
+            f"{QUIET_BUSY_RATIO:.0%} of the machine during them; they are in the JSON under `spoiled`.\n"
+        )
     results.with_suffix(".md").write_text(text)
 
 

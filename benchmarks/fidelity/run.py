@@ -37,6 +37,10 @@ _START_S = 150.0
 _SLOWEST = 5.0
 """A turn that takes so many times its ideal is cut off."""
 
+_ATTEMPTS = 5
+"""A turn during which others used more of the machine than `machine.QUIET_BUSY_RATIO` is made again, whatever came of
+it; the last attempt counts as it is, and the page says how busy others were."""
+
 
 def main() -> int:
     """Exit 0: measured; 2: bad input; 3: the machine is not quiet."""
@@ -122,12 +126,19 @@ def _measure(asked: argparse.Namespace, *, quiet: bool) -> None:
         for at, (round_number, case, tool) in enumerate(
             ordered(cases, list(programs), asked.rounds, asked.seed)
         ):
-            folder = base / f"{at:04d}-{tool}-{case.part}-{case.concurrency}"
-            folder.mkdir(parents=True)
-            row = _turn(asked, case, programs[tool], CLIENTS[tool].name, (server, tokenizer, folder))
-            row = {"session": number, "round": round_number, "tool": tool, **_case_row(case), **row}
-            _append(asked.results, "turns", row)
-            print(_line(row), file=sys.stderr, flush=True)
+            for attempt in range(1, _ATTEMPTS + 1):
+                folder = base / f"{at:04d}-{attempt}-{tool}-{case.part}-{case.concurrency}"
+                folder.mkdir(parents=True)
+                if not asked.noisy:
+                    machine.wait_until_quiet(asked.patience_s)
+                row = _turn(asked, case, programs[tool], CLIENTS[tool].name, (server, tokenizer, folder))
+                row = {"session": number, "round": round_number, "tool": tool, **_case_row(case), **row}
+                again = not asked.noisy and row["others_busy"] > machine.QUIET_BUSY_RATIO
+                spoiled = again and attempt < _ATTEMPTS
+                _append(asked.results, "spoiled" if spoiled else "turns", row)
+                print(("again: " if spoiled else "") + _line(row), file=sys.stderr, flush=True)
+                if not spoiled:
+                    break
 
 
 def _turn(
@@ -167,14 +178,15 @@ def _case_row(case: Case) -> dict[str, Any]:
 
 def _append(path: Path, kind: str, row: dict[str, Any]) -> int:
     """Add one row to the results at once, so that a run that is ended keeps what it has; the row's number."""
-    found: dict[str, list[dict[str, Any]]] = (
-        json.loads(path.read_text()) if path.is_file() else {"sessions": [], "turns": []}
-    )
+    found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text()) if path.is_file() else {}
+    for name in ("sessions", "turns", "spoiled"):
+        found.setdefault(name, [])
     found[kind].append(row)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(turn) for turn in found["turns"])
-    sessions = ",\n".join(json.dumps(session) for session in found["sessions"])
-    path.write_text(f'{{"sessions": [\n{sessions}\n],\n"turns": [\n{lines}\n]}}\n')
+    lists = ",\n".join(
+        f'"{name}": [\n' + ",\n".join(json.dumps(one) for one in rows) + "\n]" for name, rows in found.items()
+    )
+    path.write_text(f"{{{lists}}}\n")
     return len(found[kind]) - 1
 
 
