@@ -24,6 +24,8 @@ COMMANDS: dict[str, str] = {
     "measure": "Measure a grid of lengths and concurrency into a run file.",
     "explain": "Say where the time of a run went, and why.",
     "audit": "Judge claims about inference times by arithmetic.",
+    "fit": "Fit a model of prefill and decode time to runs of one machine.",
+    "predict": "Predict lengths, batches, number formats, models and chips that were not measured.",
     "compare": "Say what changed between two measurements; gate a change in CI.",
     "report": "Write a run's report as a page that works offline.",
     "simulate": "Serve a model of known timing, to calibrate clients with.",

@@ -143,9 +143,8 @@ def _joined(prefill: Foreseen, front_end: Foreseen) -> Foreseen:
 
 def outside_of(fit: PhaseFit, query: Query, row: dict[str, float], to: Target) -> tuple[str, ...]:
     """In which ways a query leaves what was measured; empty where it does not."""
-    asked = {"batch": float(query.batch)}
-    length = "context_tokens" if fit.phase in ("decode", "step") else "input_tokens"
-    asked[length] = float(query.context_tokens if length == "context_tokens" else query.input_tokens)
+    way, length = _length_of(fit.phase, query)
+    asked = {"batch": float(query.batch), way: length}
     if fit.phase in ("prefill", "first", "front_end") and not to.changed and "tokens" in row:
         asked["tokens"] = row["tokens"]
     found = [f"another {name}" for name in to.changed]
@@ -166,19 +165,23 @@ def _fits(query: Query, most: int) -> None:
 def _width(fit: PhaseFit, query: Query) -> float:
     """Half width from cells left out: beyond the measured lengths or batches that of the rim in that direction, and one
     more of it for each factor of e further out."""
-    context = fit.phase in ("decode", "step")
-    name, length = (
-        ("context_tokens", query.context_tokens) if context else ("input_tokens", query.input_tokens)
-    )
+    way, length = _length_of(fit.phase, query)
     found = fit.widths.inside(query.batch)
-    for name, value, rim in (
-        (*of_length, fit.widths.far_length),
-        ("batch", query.batch, fit.widths.far_batch),
+    for where, value, rim in (
+        (way, length, fit.widths.far_length),
+        ("batch", float(query.batch), fit.widths.far_batch),
     ):
-        low, high = fit.domain[name]
+        low, high = fit.domain[where]
         if not low <= value <= high:
             found = max(found, rim * (1.0 + max(math.log(low / value), math.log(value / high))))
     return found
+
+
+def _length_of(phase: str, query: Query) -> tuple[str, float]:
+    """The length that a phase depends on, by its name in the domain."""
+    if phase in ("decode", "step"):
+        return "context_tokens", float(query.context_tokens)
+    return "input_tokens", float(query.input_tokens)
 
 
 def _spread(fit: PhaseFit, row: dict[str, float], to: Target, *, outside: bool) -> dict[str, float]:

@@ -21,6 +21,21 @@ from phasemeter.predict.features import Features
 Part = Literal["host", "roof", "gpu", "apart"]
 
 
+_NAMES = {
+    "one": "constant",
+    "sequences": "each sequence",
+    "full": "more than one step",
+    "kv": "cache read",
+    "input": "each input token",
+    "others": "each request beside",
+    "batch_input": "input tokens of the batch",
+    "turns": "wait for a place",
+    "output": "each output token",
+    "foreign": "foreign prefill",
+    "foreign_pairs": "foreign prefill, square",
+}
+
+
 class Term(Struct, frozen=True):
     """One coefficient: which feature it multiplies, in which part of the form, and from where on (`above` is a
     threshold of `gate`, a feature: below it the term is off)."""
@@ -41,7 +56,8 @@ class Term(Struct, frozen=True):
     @property
     def name(self) -> str:
         """How the coefficient is called in tables: the feature, and its threshold where it has one."""
-        return self.feature if self.gate is None else f"{self.feature} above {self.above:g} {self.gate}"
+        known = _NAMES.get(self.feature, self.feature)
+        return known if self.gate is None else f"{known} above {self.above:g} {self.gate}"
 
 
 class Form(Struct, frozen=True):

@@ -21,6 +21,9 @@ _LEAST_VALUES = 3
 _MOST_JUDGED = 8
 """Candidates that are judged by hold-out, the most promising by AICc."""
 
+_IDLE = 1e-3
+"""A term that makes up less than this share of every cell's time."""
+
 MOST_LOG_ERROR = math.log(3.0)
 """One cell missed by more than a factor of three counts as a factor of three: a form is judged by all of its cells."""
 
@@ -100,12 +103,20 @@ def judge(
     able = [told for form in forms if (told := fit_form(form, rows, seconds, weights, priors)) is not None]
     if not able:
         return None
+    able = [fitted for fitted in able if not _idle(fitted)] or able
     ranked = sorted(able, key=lambda fitted: _aicc(fitted, rows, seconds))
     found = [_judged(f, rows, seconds, groups, weights, priors) for f in ranked[:_MOST_JUDGED]]
     best = min(found, key=lambda judged: judged.score)
     within = [judged for judged in found if _as_good(judged, best)]
     chosen = min(within, key=lambda judged: (len(judged.fitted.form.terms), judged.score))
     return Verdicts(chosen, tuple(sorted(found, key=lambda judged: judged.score)))
+
+
+def _idle(fitted: Fitted) -> bool:
+    """Whether a term of the host or of other requests came out as nothing: a simpler form says the same."""
+    terms = fitted.form.terms
+    most = [max((abs(line[i]) for line in fitted.jacobian), default=1.0) for i in range(len(terms))]
+    return any(m < _IDLE and term.part in ("host", "apart") for m, term in zip(most, terms, strict=True))
 
 
 def _aicc(fitted: Fitted, rows: Sequence[dict[str, float]], seconds: Sequence[float]) -> float:
