@@ -92,6 +92,10 @@ ENGLISH: dict[str, str] = {
     "floor_compute": "floor {floor_ms} ms on {gpus} × {hardware}, set by arithmetic",
     "floor_memory": "floor {floor_ms} ms on {gpus} × {hardware}, set by memory",
     "floor_parts": "floor {floor_ms} ms on {gpus} × {hardware}: each pass by the longer of the two",
+    "batch_waits": "of {batch} sequences the memory holds {fits} at a time; the others wait",
+    "missing_queue": (
+        "not decidable: the memory does not hold the batch, so requests wait for as long as others take"
+    ),
     "beyond_positions": "{tokens} tokens are more than the model's {most_tokens} positions",
     "throughput_ms": "{tokens} tokens/s are {ms} ms a token of each sequence",
     "implied": (

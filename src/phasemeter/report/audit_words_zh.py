@@ -78,6 +78,8 @@ CHINESE: dict[str, str] = {
     "floor_compute": "{gpus} × {hardware} 上的下限 {floor_ms} ms，由计算决定",
     "floor_memory": "{gpus} × {hardware} 上的下限 {floor_ms} ms，由访存决定",
     "floor_parts": "{gpus} × {hardware} 上的下限 {floor_ms} ms：每次前向取两者中较长者之和",
+    "batch_waits": "{batch} 个序列中内存同时只放得下 {fits} 个，其余等待",
+    "missing_queue": "无法判断：内存放不下整个批次，请求要等其他请求用完",
     "beyond_positions": "{tokens} 个 token 超过模型的 {most_tokens} 个位置",
     "throughput_ms": "{tokens} token/s 即每个序列每个 token {ms} ms",
     "implied": (

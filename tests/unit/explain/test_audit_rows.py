@@ -168,3 +168,28 @@ def test_totals_follow_from_parts_or_not():
     assert judge(setup, Row("r", **row, decode_total_ms=70.0))["r.total"].verdict.value == "false"
     assert judge(setup, Row("r", **row, ttft_ms=20.0, e2e_ms=70.0))["r.whole"].verdict.value == "true"
     assert judge(setup, Row("r", **row, ttft_ms=20.0, e2e_ms=60.0))["r.whole"].verdict.value == "false"
+
+
+def test_a_batch_that_the_memory_does_not_hold_waits_and_sets_no_higher_floor():
+    """Qwen3-8B leaves 24 GB of a 40 GB card to the cache: about 170,000 tokens, so 16 sequences of 10,000."""
+    setup = Setup(model="qwen3-8b", hardware="a100-40gb", engine="vllm")
+    shape, chip = load_shape("qwen3-8b"), find_hardware("a100-40gb")
+    fits = (
+        int((0.95 * (chip.memory_bytes or 0) - shape.weight_bytes()) / shape.kv_bytes_per_token()) // 10_050
+    )
+    assert 10 < fits < 20
+    row = Row("r", input_tokens=10_000, output_tokens=100, batch=512, tpot_ms=40.0, ttft_ms=9e7)
+    found = judge(setup, row)
+    assert found["r.tpot"].bound["floor_ms"] == pytest.approx(
+        decode_floor(shape, 10_050, chip, fits).seconds * 1e3
+    )
+    assert found["r.tpot"].verdict.value == "plausible"
+    assert (found["r.ttft"].verdict.value, found["r.ttft"].reason.key) == ("undecidable", "missing_queue")
+
+
+def test_in_a_batch_other_prompts_prefills_may_come_between_the_steps():
+    setup = Setup(model="qwen3-8b", hardware="h200", engine="vllm")
+    alone = Row("r", input_tokens=4096, output_tokens=128, tpot_ms=100.0)
+    assert judge(setup, alone)["r"].verdict.value == "implausible"
+    many = Row("r", input_tokens=4096, output_tokens=128, batch=64, tpot_ms=100.0)
+    assert judge(setup, many)["r"].verdict.value == "plausible"

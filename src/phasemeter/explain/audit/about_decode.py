@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phasemeter.explain.audit.chip import Pass, decode_pass, decode_total_pass, prefill_pass
+from phasemeter.explain.audit.chip import Pass, capacity_tokens, decode_pass, decode_total_pass, prefill_pass
 from phasemeter.explain.audit.claims import Claims, Row, Statement
 from phasemeter.explain.audit.place import Chip, Place
 from phasemeter.explain.audit.tables import HostBounds, bounds
@@ -11,8 +11,6 @@ from phasemeter.explain.audit.verdict import Finding, Line, Verdict, line, toget
 FELT_SHARE = 0.1
 _SLIGHT_SHARE = 0.01
 """Growth that a reader of a table could see at all; medians of one shape scatter by more (benchmarks/h200)."""
-_MEMORY_FOR_CACHE_SHARE = 0.9
-"""vLLM's `gpu_memory_utilization`: 0.90 in 0.3.3, 0.92 in 0.32.0; weights come off it."""
 
 
 def decode_memory_bound(claim: Statement, place: Place) -> Finding:
@@ -106,7 +104,7 @@ def cache_hits_decide(claim: Statement, place: Place) -> Finding:
         step = decode_pass(chip, tokens + output // 2, claim.batch)
         spared = prefill_pass(chip, tokens).floor_ms - prefill_pass(chip, tokens, 1, tokens - 1).floor_ms
         working.append(line("hit_spares", tokens=tokens, spared_ms=spared, step_ms=step.floor_ms))
-        capacity, needs = _capacity_tokens(chip), claim.batch * (tokens + output)
+        capacity, needs = capacity_tokens(chip), claim.batch * (tokens + output)
         if capacity is not None:
             working.append(line("capacity", capacity_tokens=capacity, needs_tokens=needs))
         alone = claim.batch == 1 and (capacity is None or needs <= capacity)
@@ -244,12 +242,3 @@ def _refuted(claim: Statement, claims: Claims, chip: Chip, working: list[Line]) 
             )
             against.append((need_ms / row.tpot_ms, said))
     return max(against, key=lambda one: one[0])[1] if against else None
-
-
-def _capacity_tokens(chip: Chip) -> int | None:
-    """Tokens that the KV cache holds beside the weights."""
-    memory = chip.hardware.memory_bytes
-    if memory is None:
-        return None
-    left = _MEMORY_FOR_CACHE_SHARE * memory - chip.shape.weight_bytes(chip.dtype)
-    return max(0, int(left / chip.shape.kv_bytes_per_token(chip.dtype)))

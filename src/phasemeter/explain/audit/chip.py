@@ -12,6 +12,8 @@ from phasemeter.roofline.shape import ModelShape
 from phasemeter.roofline.work import Batch, decode, prefill, work
 
 _GROUPS = 64
+_MEMORY_FOR_CACHE_SHARE = 0.95
+"""vLLM's `gpu_memory_utilization` is 0.90 in 0.3.3, 0.92 in 0.32.0; weights come off it. Others may take more."""
 
 
 class Pass(Struct, frozen=True):
@@ -80,6 +82,15 @@ def least_cached_tokens(chip: Chip, tokens: int, limit_ms: float) -> int | None:
         else:
             low = middle + 1
     return low
+
+
+def capacity_tokens(chip: Chip) -> int | None:
+    """Tokens that the KV cache can hold beside the weights; None where the memory is not known."""
+    memory = chip.hardware.memory_bytes
+    if memory is None:
+        return None
+    left = _MEMORY_FOR_CACHE_SHARE * memory - chip.shape.weight_bytes(chip.dtype)
+    return max(0, int(left / chip.shape.kv_bytes_per_token(chip.dtype)))
 
 
 def ridge_length(chip: Chip, batch: int = 1) -> int | None:

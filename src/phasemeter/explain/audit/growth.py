@@ -15,7 +15,7 @@ from msgspec import Struct
 from phasemeter.explain.audit.chip import decode_pass, decode_total_pass, prefill_flops, prefill_pass
 from phasemeter.explain.audit.claims import Claims, Growth, Row, time_of
 from phasemeter.explain.audit.place import Chip, Place
-from phasemeter.explain.audit.rows import quick_host_ms
+from phasemeter.explain.audit.spans import quick_host_ms
 from phasemeter.explain.audit.tables import bounds
 from phasemeter.explain.audit.verdict import REFUTED, Finding, Line, Verdict, line, undecidable
 

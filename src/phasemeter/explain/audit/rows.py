@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from msgspec import Struct
 
-from phasemeter.explain.audit.chip import (
-    Pass,
-    added,
-    decode_pass,
-    decode_total_pass,
-    least_cached_tokens,
-    prefill_pass,
-)
+from phasemeter.explain.audit.chip import Pass, least_cached_tokens
 from phasemeter.explain.audit.claims import Claims, Placed, Row, TimeMetric, time_of
 from phasemeter.explain.audit.place import Chip, Place
+from phasemeter.explain.audit.spans import Span, fitting_batch, must_wait, quick_host_ms, span_of
 from phasemeter.explain.audit.tables import HostBounds, bounds
 from phasemeter.explain.audit.verdict import Finding, Line, Verdict, line, undecidable
-
-
-class Span(Struct, frozen=True):
-    """What one number may lie between. `least` is the chip's pass with nothing else, `most_chip_ms` the same with slow
-    kernels; `host_ms` is the host's range, None where no row of the table holds it."""
-
-    least: Pass
-    most_chip_ms: float
-    host_ms: tuple[float, float] | None
-
-    @property
-    def most_ms(self) -> float | None:
-        """Slow kernels and the slowest host; None without host bounds."""
-        return None if self.host_ms is None else self.most_chip_ms + self.host_ms[1]
 
 
 def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Place) -> Finding:
@@ -51,7 +29,7 @@ def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Plac
         *_floor_lines(row, metric, span.least, place.chip),
         *_claimed_lines(metric, claimed, ms, span, place.chip),
     ]
-    working += _beyond(row, place.chip)
+    working += _notes(row, place.chip)
     floor_ms = span.least.floor_ms
     if ms < floor_ms * (1.0 - bounds().floor_tolerance_share):
         return _impossible(row, metric, ms, span, working, place)
@@ -68,111 +46,32 @@ def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Plac
             )
         )
     bound = _bound(ms, span, limit_ms)
-    if span.most_ms is not None and ms > span.most_ms:
-        reason = line("above_host", most_ms=span.most_ms, claimed_ms=ms, floor_ratio=ms / floor_ms)
-        return Finding(Verdict.IMPLAUSIBLE, reason, tuple(working), bound)
-    if quickest is not None and limit_ms is not None and ms > limit_ms:
+    verdict, reason = _above_floor(row, metric, ms, span, place)
+    if quickest is not None and limit_ms is not None and ms > limit_ms and verdict is not Verdict.IMPLAUSIBLE:
+        verdict = Verdict.IMPLAUSIBLE
         reason = line(
             "against_own_rows", row=quickest.row, most_ms=limit_ms, claimed_ms=ms, floor_ms=floor_ms
         )
-        return Finding(Verdict.IMPLAUSIBLE, reason, tuple(working), bound)
+    if verdict is Verdict.UNDECIDABLE:
+        bound["missing"] = reason.key
+    return Finding(verdict, reason, tuple(working), bound)
+
+
+def _above_floor(row: Row, metric: TimeMetric, ms: float, span: Span, place: Place) -> tuple[Verdict, Line]:
+    """Of a number that is not below its floor, without the source's other rows."""
+    floor_ms = span.least.floor_ms
+    waits = place.chip is not None and must_wait(row, place.chip)
+    if waits and metric in {"ttft", "e2e", "throughput"} and ms > span.most_chip_ms:
+        return Verdict.UNDECIDABLE, line("missing_queue")
+    if span.most_ms is not None and ms > span.most_ms:
+        return Verdict.IMPLAUSIBLE, line(
+            "above_host", most_ms=span.most_ms, claimed_ms=ms, floor_ratio=ms / floor_ms
+        )
     if span.host_ms is None and ms > span.most_chip_ms:
         engine = place.setup.engine
         missing = line("missing_engine_name") if engine is None else line("missing_host", engine=engine)
-        return Finding(Verdict.UNDECIDABLE, missing, tuple(working), {**bound, "missing": missing.key})
-    share = max(0.0, ms - floor_ms) / ms
-    return Finding(
-        Verdict.PLAUSIBLE, line("between", host_share=share, floor_ms=floor_ms), tuple(working), bound
-    )
-
-
-def span_of(row: Row, metric: TimeMetric, chip: Chip, host: HostBounds | None) -> Span:
-    """Least and most of one metric of one row. The row must hold the lengths that the metric needs."""
-    return _SPANS[metric](row, chip, host)
-
-
-def quick_host_ms(host: HostBounds, metric: TimeMetric) -> float:
-    """The least that the host adds to prefill, ttft or one token."""
-    seen = {"prefill": host.prefill, "ttft": host.ttft}.get(metric, host.token)
-    return seen.least_ms
-
-
-def _prefill_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    tokens, batch = row.input_tokens or 1, row.batch or 1
-    host_ms = None
-    if host is not None:
-        high = host.prefill.seen_ms + (batch - 1) * host.seen_ms_per_sequence.prefill
-        host_ms = (host.prefill.least_ms, host.multiple * high)
-    least = prefill_pass(chip, tokens, 1, row.cached_tokens)
-    return Span(least, _slow(prefill_pass(chip, tokens, batch, row.cached_tokens)), host_ms)
-
-
-def _ttft_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    tokens, batch = row.input_tokens or 1, row.batch or 1
-    span = _prefill_span(row, chip, host)
-    if host is None:
-        return span
-    high = host.ttft.seen_ms + tokens * host.seen_ms_per_input_token
-    high += (batch - 1) * host.seen_ms_per_sequence.ttft
-    return Span(span.least, span.most_chip_ms, (host.ttft.least_ms, host.multiple * high))
-
-
-def _token_host_ms(row: Row, host: HostBounds) -> tuple[float, float]:
-    high = host.token.seen_ms + ((row.batch or 1) - 1) * host.seen_ms_per_sequence.token
-    return host.token.least_ms, host.multiple * high
-
-
-def _tpot_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    context = (row.input_tokens or 1) + (row.output_tokens or 0) // 2
-    least = decode_pass(chip, context, row.batch or 1)
-    return Span(least, _slow(least), None if host is None else _token_host_ms(row, host))
-
-
-def _decode_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    steps = max(1, (row.output_tokens or 1) - (0 if row.divides_by == "n" else 1))
-    least = decode_total_pass(chip, row.input_tokens or 1, steps, row.batch or 1)
-    if host is None:
-        return Span(least, _slow(least), None)
-    low, high = _token_host_ms(row, host)
-    return Span(least, _slow(least), (steps * low, (row.output_tokens or 1) * high))
-
-
-def _e2e_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    first = _ttft_span(row, chip, host)
-    if (row.output_tokens or 1) == 1:
-        return first
-    rest = _decode_span(row, chip, host)
-    host_ms = None
-    if first.host_ms is not None and rest.host_ms is not None:
-        host_ms = (first.host_ms[0] + rest.host_ms[0], first.host_ms[1] + rest.host_ms[1])
-    return Span(added([first.least, rest.least]), first.most_chip_ms + rest.most_chip_ms, host_ms)
-
-
-def _throughput_span(row: Row, chip: Chip, host: HostBounds | None) -> Span:
-    """Of one token a sequence, batch / rate: at least a decode step, at most its share of the whole request."""
-    step = _tpot_span(row, chip, host)
-    if row.output_tokens is None or row.input_tokens is None:
-        return step
-    whole = _e2e_span(row, chip, host)
-    tokens = row.output_tokens
-    host_ms = None
-    if step.host_ms is not None and whole.host_ms is not None:
-        host_ms = (step.host_ms[0], whole.host_ms[1] / tokens)
-    return Span(step.least, max(step.most_chip_ms, whole.most_chip_ms / tokens), host_ms)
-
-
-_SPANS: dict[str, Callable[[Row, Chip, HostBounds | None], Span]] = {
-    "prefill": _prefill_span,
-    "ttft": _ttft_span,
-    "tpot": _tpot_span,
-    "decode_total": _decode_span,
-    "e2e": _e2e_span,
-    "throughput": _throughput_span,
-}
-
-
-def _slow(one: Pass) -> float:
-    return bounds().kernel_most_ratio * one.floor_ms
+        return Verdict.UNDECIDABLE, missing
+    return Verdict.PLAUSIBLE, line("between", host_share=max(0.0, ms - floor_ms) / ms, floor_ms=floor_ms)
 
 
 def _as_ms(row: Row, metric: TimeMetric, claimed: float) -> float:
@@ -251,12 +150,17 @@ def _claimed_lines(metric: TimeMetric, claimed: float, ms: float, span: Span, ch
     return lines
 
 
-def _beyond(row: Row, chip: Chip) -> list[Line]:
-    """A note where the row is longer than the model's positions: engines refuse it unless told otherwise."""
+def _notes(row: Row, chip: Chip) -> list[Line]:
+    """Where the row is longer than the model's positions (engines refuse it unless told otherwise), and where the
+    memory does not hold its batch."""
     most, tokens = chip.shape.max_positions, (row.input_tokens or 0) + (row.output_tokens or 0)
-    return (
-        [] if most is None or tokens <= most else [line("beyond_positions", tokens=tokens, most_tokens=most)]
-    )
+    notes: list[Line] = []
+    if most is not None and tokens > most:
+        notes.append(line("beyond_positions", tokens=tokens, most_tokens=most))
+    fits, batch = fitting_batch(row, chip), row.batch or 1
+    if fits < batch:
+        notes.append(line("batch_waits", batch=batch, fits=fits))
+    return notes
 
 
 def _host_lines(span: Span, host: HostBounds | None) -> list[Line]:
