@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phasemeter.explain.audit.claims import Claims, Placed, Row, Setup
+from phasemeter.explain.audit.claims import Claims, Growth, Placed, Row, Setup
 from phasemeter.explain.audit.judge import audit
+from phasemeter.report.audit_view import audit_json, audit_view
 from phasemeter.roofline.floor import decode_floor, prefill_floor
 from phasemeter.roofline.hardware import find_hardware
 from phasemeter.roofline.presets import load_shape
@@ -193,3 +194,59 @@ def test_in_a_batch_other_prompts_prefills_may_come_between_the_steps():
     assert judge(setup, alone)["r"].verdict.value == "implausible"
     many = Row("r", input_tokens=4096, output_tokens=128, batch=64, tpot_ms=100.0)
     assert judge(setup, many)["r"].verdict.value == "plausible"
+
+
+TIMES = st.none() | st.floats(1e-300, 1e9)
+TOKENS = st.none() | st.integers(1, 10**9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    setup=st.builds(
+        Setup,
+        model=st.sampled_from([None, "gpt-9", *MODELS]),
+        hardware=st.sampled_from([None, "nine", "epyc-9654", "t4", *CHIPS]),
+        engine=st.sampled_from([None, "vllm", "transformers", "x"]),
+        version=st.sampled_from([None, "0", "0.3.3", "1.0rc1", "new"]),
+        dtype=st.sampled_from(["bfloat16", "fp8", "int4", "float32"]),
+        gpus=st.sampled_from([1, 8]),
+    ),
+    rows=st.lists(
+        st.builds(
+            Row,
+            id=st.just("r"),
+            input_tokens=TOKENS,
+            output_tokens=TOKENS,
+            batch=st.none() | st.integers(1, 64),
+            prefill_ms=TIMES,
+            ttft_ms=TIMES,
+            tpot_ms=TIMES,
+            decode_total_ms=TIMES,
+            e2e_ms=TIMES,
+            output_tokens_per_s=TIMES,
+        ),
+        max_size=2,
+    ),
+    growth=st.builds(
+        Growth,
+        id=st.just("g"),
+        metric=st.sampled_from(["prefill", "ttft", "tpot", "decode_total"]),
+        from_tokens=st.integers(1, 1000),
+        to_tokens=st.integers(1001, 10**9),
+        factor=st.floats(1e-300, 1e9),
+    ),
+)
+def test_whatever_is_claimed_gets_a_verdict_in_both_languages(setup, rows, growth):
+    placed = [Placed(Row(**{**row_fields(row), "id": f"r{n}"}), setup) for n, row in enumerate(rows)]
+    claims = Claims("t", (*placed, Placed(growth, setup)))
+    found = audit(claims)
+    assert len({one.id for one in found}) == len(found)
+    for lang in ("en", "zh"):
+        told = audit_json(audit_view(claims, found, lang))["claims"]
+        assert isinstance(told, list)
+        assert all(one["working"][-1] == one["reason"] for one in told)
+        assert "{" not in "".join(one["reason"] for one in told)
+
+
+def row_fields(row: Row) -> dict[str, object]:
+    return {name: getattr(row, name) for name in row.__struct_fields__}

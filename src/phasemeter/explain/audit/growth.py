@@ -224,7 +224,7 @@ def _own_lines(own: list[tuple[int, float]], said: float) -> tuple[list[Line], b
         if near == far:
             continue
         step = math.log(far_ms / near_ms) / math.log(far / near)
-        unlike = unlike or abs(2.0 ** (step - said) - 1.0) > _OWN_TOLERANCE
+        unlike = unlike or abs(step - said) * math.log(2.0) > math.log(1.0 + _OWN_TOLERANCE)
         lines.append(
             line(
                 "own_step",

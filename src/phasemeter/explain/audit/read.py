@@ -35,6 +35,7 @@ T = TypeVar("T")
 _MOST_BYTES = 16 * 2**20
 _MOST_TOKENS = 10**9
 _MOST_BATCH = 65_536
+_MAY_BE_ZERO = frozenset({"cached_tokens", "exponent"})
 _TYPES: dict[str, type[SetUp] | type[Row] | type[Growth] | type[Agreement]] = {
     "set_up": SetUp,
     "row": Row,
@@ -226,8 +227,7 @@ def _check_numbers(claim: Claim, where: str) -> None:
         for one in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
             if isinstance(one, bool) or not isinstance(one, int | float):
                 continue
-            least = 0 if field in {"cached_tokens", "exponent"} else None
-            wrong = one < 0 if least == 0 else one <= 0
+            wrong = one <= 0 if field not in _MAY_BE_ZERO else one < 0 and field != "exponent"
             if not math.isfinite(one) or wrong:
                 raise InputError(f"{where}, {field}", one, "must be finite and positive")
             most = _MOST_BATCH if field == "batch" else _MOST_TOKENS
