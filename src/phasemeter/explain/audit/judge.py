@@ -34,7 +34,7 @@ from phasemeter.explain.audit.claims import (
 from phasemeter.explain.audit.growth import judge_growth
 from phasemeter.explain.audit.internal import judge_agreement, judge_e2e, judge_total
 from phasemeter.explain.audit.place import Place, place_of
-from phasemeter.explain.audit.rows import judge_number
+from phasemeter.explain.audit.rows import Quickest, judge_number, quickest_rows
 from phasemeter.explain.audit.set_up import judge_set_up
 from phasemeter.explain.audit.verdict import Finding, Judged, Line, line
 
@@ -58,11 +58,12 @@ def audit(claims: Claims) -> list[Judged]:
     own sums ("ID.total"); every set-up that names an engine's version is judged too, once."""
     places: dict[Setup, Place] = {}
     judged: list[Judged] = list(_set_ups(claims, places))
+    own = quickest_rows(claims, lambda setup: _place(setup, places))
     for placed in claims.placed:
         place = _place(placed.setup, places)
         claim = placed.claim
         if isinstance(claim, Row):
-            judged += _row(placed, claims, place)
+            judged += _row(placed, own, place)
         else:
             finding = _judge(claim, claims, place)
             judged.append(_joined(claim.id, placed, finding, _says(claim)))
@@ -73,11 +74,11 @@ def _set_ups(claims: Claims, places: dict[Setup, Place]) -> Iterator[Judged]:
     """The set-ups that no claim of the file speaks of."""
     told = {placed.setup for placed in claims.placed if isinstance(placed.claim, SetUp)}
     ids = {placed.claim.id for placed in claims.placed}
-    wanted: list[Setup] = []
+    wanted: dict[Setup, None] = {}
     for placed in claims.placed:
         setup = placed.setup
-        if setup.engine and setup.version and setup.model and setup not in told and setup not in wanted:
-            wanted.append(setup)
+        if setup.engine and setup.version and setup.model and setup not in told:
+            wanted[setup] = None
     for number, setup in enumerate(wanted, start=1):
         name = "set-up" if len(wanted) == 1 else f"set-up-{number}"
         while name in ids:
@@ -103,7 +104,7 @@ def _judge(claim: SetUp | Growth | Agreement | Statement, claims: Claims, place:
     return _STATEMENTS[claim.kind](claim, claims, place)
 
 
-def _row(placed: Placed, claims: Claims, place: Place) -> Iterator[Judged]:
+def _row(placed: Placed, own: Quickest, place: Place) -> Iterator[Judged]:
     row = placed.claim
     if not isinstance(row, Row):
         return
@@ -115,7 +116,7 @@ def _row(placed: Placed, claims: Claims, place: Place) -> Iterator[Judged]:
             says = line(
                 f"says_{metric}", value=value, input=row.input_tokens or "?", output=row.output_tokens or "?"
             )
-            found.append((metric, judge_number(placed, metric, claims, place), says))
+            found.append((metric, judge_number(row, metric, value, own, place), says))
     for name, check in (("total", judge_total(row)), ("whole", judge_e2e(row))):
         if check is not None:
             found.append((name, check, line(f"says_{name}")))

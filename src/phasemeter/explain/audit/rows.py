@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from phasemeter.explain.audit.chip import Pass, least_cached_tokens
-from phasemeter.explain.audit.claims import Claims, Placed, Row, TimeMetric, time_of
+from phasemeter.explain.audit.claims import Claims, Row, Setup, TimeMetric, time_of
 from phasemeter.explain.audit.place import Chip, Place
 from phasemeter.explain.audit.spans import Span, fitting_batch, must_wait, quick_host_ms, span_of
 from phasemeter.explain.audit.tables import HostBounds, bounds
 from phasemeter.explain.audit.verdict import Finding, Line, Verdict, line, undecidable
 
 
-def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Place) -> Finding:
-    """The verdict on one number of one row; other rows of the same source and set-up may speak against it."""
-    row = placed.claim
-    assert isinstance(row, Row)
-    claimed = time_of(row, metric)
-    assert claimed is not None
+class OwnHost(Struct, frozen=True):
+    """What one of the source's rows leaves to the host."""
+
+    row: str
+    host_ms: float
+
+
+Quickest = dict[tuple[Setup, str, int], list[OwnHost]]
+"""By set-up, metric and batch, the quickest first."""
+_OWN_METRICS: tuple[TimeMetric, ...] = ("prefill", "ttft", "tpot")
+
+
+def judge_number(row: Row, metric: TimeMetric, claimed: float, own: Quickest, place: Place) -> Finding:
+    """The verdict on one number of one row (ms, or tokens/s); the source's other rows of the set-up (`quickest_rows`)
+    may speak against it."""
     missing = _missing(row, metric)
     if missing is not None:
         return undecidable(missing)
@@ -34,7 +45,7 @@ def judge_number(placed: Placed, metric: TimeMetric, claims: Claims, place: Plac
     if ms < floor_ms * (1.0 - bounds().floor_tolerance_share):
         return _impossible(row, metric, ms, span, working, place)
     working += _host_lines(span, place.host)
-    limit_ms, quickest = _own_limit(placed, metric, span, claims, place)
+    limit_ms, quickest = _own_limit(row, metric, span, own, place)
     if quickest is not None and limit_ms is not None:
         working.append(
             line(
@@ -211,34 +222,37 @@ def _bound(ms: float, span: Span, own_ms: float | None) -> dict[str, object]:
     }
 
 
-class _Quickest(Struct, frozen=True):
-    row: str
-    host_ms: float
+def quickest_rows(claims: Claims, look_up: Callable[[Setup], Place]) -> Quickest:
+    """The two rows that leave least to the host, by set-up, metric and batch; rows below their floor are left out.
+    Two, so that every row finds another than itself."""
+    found: dict[tuple[Setup, str, int], list[OwnHost]] = {}
+    for placed in claims.placed:
+        row, place = placed.claim, look_up(placed.setup)
+        if not isinstance(row, Row) or place.chip is None:
+            continue
+        for metric in _OWN_METRICS:
+            ms = time_of(row, metric)
+            if ms is None or _missing(row, metric):
+                continue
+            least = quick_host_ms(place.host, metric) if place.host is not None else 0.0
+            floor_ms = span_of(row, metric, place.chip, place.host).least.floor_ms
+            if ms >= floor_ms:
+                kept = found.setdefault((placed.setup, metric, row.batch or 1), [])
+                kept.append(OwnHost(row.id, max(least, ms - floor_ms)))
+                kept.sort(key=lambda one: one.host_ms)
+                del kept[2:]
+    return found
 
 
 def _own_limit(
-    placed: Placed, metric: TimeMetric, span: Span, claims: Claims, place: Place
-) -> tuple[float | None, _Quickest | None]:
+    row: Row, metric: TimeMetric, span: Span, quickest: Quickest, place: Place
+) -> tuple[float | None, OwnHost | None]:
     """The most that the source's quickest other row of the metric allows, and that row; (None, None) without one."""
-    row = placed.claim
-    if metric not in {"prefill", "ttft", "tpot"} or place.chip is None or not isinstance(row, Row):
+    rows = quickest.get((place.setup, metric, row.batch or 1), [])
+    other = next((one for one in rows if one.row != row.id), None)
+    if other is None:
         return None, None
-    least = quick_host_ms(place.host, metric) if place.host is not None else 0.0
-    found: list[_Quickest] = []
-    for other in claims.placed:
-        told = other.claim
-        if not isinstance(told, Row) or told.id == row.id or other.setup != placed.setup:
-            continue
-        ms = time_of(told, metric)
-        if ms is None or _missing(told, metric) or (told.batch or 1) != (row.batch or 1):
-            continue
-        floor_ms = span_of(told, metric, place.chip, place.host).least.floor_ms
-        if ms >= floor_ms:
-            found.append(_Quickest(told.id, max(least, ms - floor_ms)))
-    if not found:
-        return None, None
-    quickest = min(found, key=lambda one: one.host_ms)
     longer = 0.0
     if metric == "ttft" and place.host is not None:
         longer = place.host.multiple * place.host.seen_ms_per_input_token * (row.input_tokens or 1)
-    return span.most_chip_ms + bounds().own_rows_ratio * quickest.host_ms + longer, quickest
+    return span.most_chip_ms + bounds().own_rows_ratio * other.host_ms + longer, other
