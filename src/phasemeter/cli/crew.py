@@ -84,6 +84,7 @@ def sending_spec(spec: EngineSpec, engine: Engine) -> EngineSpec:
     return replace(
         spec,
         url=url,
+        model=engine.info.model or spec.model,  # a server of ours names a folder's model after the folder
         engine_python=None,
         engine_flags=(),
         engine_log=None,
