@@ -138,11 +138,13 @@ def check_ours(flags: Sequence[str]) -> None:
 
 
 def check_known(flags: Sequence[str], known: frozenset[str], version: str | None) -> None:
-    """Raises InputError, with the nearest names, for a flag that this vLLM does not have."""
+    """Raises InputError, with the nearest names, for a flag that this vLLM does not have, and for a shortened one."""
     for token in flags:
         name = name_of(token)
-        if name is None or name in known or _short(name, known) or _abbreviated(name, known):
+        if name is None or name in known or _short(name, known):
             continue
+        if whole := _abbreviated(name, known):
+            raise InputError("engine flag", token, f"write it out, so that the record can name it: {whole}")
         near = difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.6)
         hint = f"did you mean {', '.join(near)}?" if near else "see `vllm serve --help=all` there"
         raise InputError("engine flag", token, f"vLLM {version or 'there'} has no such flag; {hint}")
@@ -155,6 +157,8 @@ def _short(name: str, known: frozenset[str]) -> bool:
     )
 
 
-def _abbreviated(name: str, known: frozenset[str]) -> bool:
-    """argparse takes any beginning that fits one flag alone."""
-    return name.startswith("--") and sum(flag.startswith(name) for flag in known) == 1
+def _abbreviated(name: str, known: frozenset[str]) -> str | None:
+    """argparse takes any beginning that fits one flag alone. Taken here, `--hos` would be no `--host`, and a record
+    would say that prefix caching is off where `--enable-prefix-c` put it on."""
+    fits = [flag for flag in known if flag.startswith(name)] if name.startswith("--") else []
+    return fits[0] if len(fits) == 1 else None

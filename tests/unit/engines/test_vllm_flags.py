@@ -18,7 +18,7 @@ KNOWN = frozenset(
         ["--max_num_seqs=8"],
         ["--compilation-config.cudagraph_mode", "NONE"],
         ["-O3", "-tp", "2", "-cc.mode=0"],
-        ["--enforce", "--no-enforce-eager"],
+        ["--enforce-eager", "--no-enforce-eager"],
         ["--max-num-seqs", "-1"],
         [],
     ],
@@ -34,6 +34,11 @@ def test_what_it_does_not_is_told_with_near_names():
         check_known(["--max-num", "8"], KNOWN, "0.32.0")  # fits two flags
     with pytest.raises(InputError, match="see `vllm serve --help=all`"):
         check_known(["--zzzz"], KNOWN, None)
+
+
+def test_a_shortened_flag_is_refused_since_nobody_would_know_it_again():
+    with pytest.raises(InputError, match=r"--enforce: write it out.*--enforce-eager"):
+        check_known(["--enforce"], KNOWN, "0.32.0")
 
 
 def test_values_are_no_flags():
