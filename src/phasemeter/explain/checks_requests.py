@@ -98,8 +98,9 @@ def delivery(case: Case) -> Check:
     if not joined:
         return Check("delivery", Verdict.OK, "no engine told its own decode time")
     lags, late = milliseconds(delivery_lags_ns(joined))
-    evidence = f"{lags.size} of {len(joined)} requests got their tokens later than the engine made them"
+    evidence = f"decode took no longer for the client than in the engine in {len(joined)} requests"
     if lags.size:
+        evidence = f"{lags.size} of {len(joined)} requests got their tokens later than the engine made them"
         asked = {asked_of(cell) for cell, _ in joined.take(late).cells()}
         evidence += f", by {float(np.median(lags)):.3g} ms at the median, at {_few(asked)}"
     mend = (

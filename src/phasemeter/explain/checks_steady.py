@@ -28,6 +28,7 @@ AT_ONCE_NS = 50_000
 MIN_TOKENS_FOR_BURST = 8
 PER_PIECE_WARN = 1.5
 CEILING_SLACK = 0.98
+FASTER = "faster than the engine made them"
 
 
 def drift(case: Case) -> Check:
@@ -78,7 +79,13 @@ def buffering(case: Case) -> Check:
     evidence = f"{n} of {len(case.ok)} streams look held back"
     if names:
         evidence += ": " + ", ".join(f"{name} {count}" for name, count in names.most_common())
-    mend = "use TPOT, not gaps; switch proxies' buffering off (X-Accel-Buffering: no), stream every token"
+    mend = "use TPOT, not gaps"
+    if 2 * names[FASTER] > n:
+        mend = (
+            "first tokens came late, with the next ones: neither TTFT nor TPOT nor gaps are the engine's, read "
+            "`prefill` and `engine_decode`; give the client a core of its own"
+        )
+    mend += "; switch proxies' buffering off (X-Accel-Buffering: no), stream every token"
     return graded("buffering", grade(n / len(case.ok) if case.ok else 0.0, warn=0.05), evidence, mend)
 
 
@@ -129,7 +136,7 @@ def _held_back(readings: Readings) -> Counter[str]:
     faster = (client != ABSENT) & (engine != ABSENT) & (client < BURST_RATIO * engine)
     signs = {
         "several tokens a piece": tokens > PER_PIECE_WARN * pieces,
-        "faster than the engine made them": faster,
+        FASTER: faster,
         "pieces at once": middle < AT_ONCE_NS,
         "bursts": middle < BURST_RATIO * tpot,
     }

@@ -305,6 +305,16 @@ def test_buffering(changes, sign):
     assert sign is None or sign in found.evidence
 
 
+def test_streams_faster_than_the_engine_made_them_are_not_sent_to_tpot_for_the_truth():
+    late = check("buffering", *sequence(5, **tokens(12, report=report(decode=400))))
+    assert "engine_decode" in late.mend
+    assert "use TPOT" not in late.mend
+    bursts = check(
+        "buffering", *sequence(5, **tokens(12, gaps=(1.0, 1.0, 1.0, 40.0) * 3) | {"usage": Usage(64, 13)})
+    )
+    assert bursts.mend.startswith("use TPOT, not gaps")
+
+
 def test_one_long_stall_is_no_buffering():
     assert verdict("buffering", *sequence(5, **tokens(40, gaps=(10.0,) * 38 + (200.0,)))) is OK
 
