@@ -92,7 +92,8 @@ class _Design:
         import numpy as np
 
         x = self._covariance @ self._rows[i]
-        self._covariance = self._covariance - np.outer(x, x) / (self._noise**2 + float(self._rows[i] @ x))
+        whole = self._noise**2 + float(self._rows[i] @ x)
+        self._covariance = np.asarray(self._covariance - np.outer(x, x) / whole, dtype=np.float64)
 
     def _worst(self) -> Floats:
         import numpy as np

@@ -61,8 +61,10 @@ def fit_form(
     seconds: Sequence[float],
     weights: Sequence[float] | None = None,
     priors: Sequence[KernelPrior] = (),
+    start: Sequence[float] | None = None,
 ) -> Fitted | None:
-    """Fit `form` to cells given by their features and seconds; None where they cannot carry it: fewer cells than
+    """Fit `form` to cells given by their features and seconds, from `start` where it is known (a fit to almost the
+    same cells); None where they cannot carry it: fewer cells than
     coefficients, a term that is 0 in all of them, or two that differ in nothing but scale."""
     import numpy as np
 
@@ -71,7 +73,8 @@ def fit_form(
     if matrix.shape[0] < len(form.terms) or not _carries(matrix, form):
         return None
     solver = _Solver(form, matrix, measured, weights, priors)
-    best = min((solver.solve(start) for start in solver.starts()), key=lambda found: found[1])
+    begins = solver.starts() if start is None else [np.array(start, dtype=np.float64)]
+    best = min((solver.solve(begin) for begin in begins), key=lambda found: found[1])
     coefficients = best[0]
     return Fitted(
         form=form,

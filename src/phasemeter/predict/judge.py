@@ -147,6 +147,7 @@ def _judged(
             [seconds[i] for i in rest],
             None if weights is None else [weights[i] for i in rest],
             priors,
+            fitted.coefficients,
         )
         if told is None:
             failed += 1

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 LEVEL = 0.90
 """What an interval promises to cover."""
-GRAPH_ENDS = (256.0, 512.0)
+GRAPH_ENDS = (512.0, 256.0)
 """Tokens up to which a step may run in captured graphs: vLLM's default is min(2 x max_num_seqs, 512)
-(`vllm/config/compilation.py`, 0.26)."""
+(`vllm/config/vllm.py`). Of two that the cells cannot tell apart the first counts: 512, for max_num_seqs of 256 and
+more, which is the default."""
 KNEES = (32.0, 64.0, 128.0)
 """Sequences from which a decode step may cost more each: kernels and delivery change where batches grow."""
-_DRAWS = 40
+DRAWS = 40
 _LEAST_OF_A_KIND = 4
 _MOST_RIVALS = 4
 
@@ -79,9 +80,14 @@ class PhaseFit(Struct, frozen=True):
 
 
 def fit_phase(
-    phase: str, cells: Sequence[Cell], roof: Roof | None, priors: Sequence[KernelPrior] = ()
+    phase: str,
+    cells: Sequence[Cell],
+    roof: Roof | None,
+    priors: Sequence[KernelPrior] = (),
+    draws: int = DRAWS,
 ) -> PhaseFit | None:
-    """Choose and fit a form for the cells of one phase; None where no form can be fitted."""
+    """Choose and fit a form for the cells of one phase, with `draws` bootstrap draws; None where no form can be
+    fitted."""
     mine = [cell for cell in cells if cell.phase == phase]
     rows = [features(phase, cell.query, roof) for cell in mine]
     seconds = [cell.median_s for cell in mine]
@@ -99,7 +105,7 @@ def fit_phase(
         residuals=_residuals(mine, rows, chosen),
         noise=split_half(mine),
         rivals=_rivals(told),
-        draws=_draws(chosen.fitted.form, mine, rows, priors),
+        draws=_draws(chosen.fitted, mine, rows, priors, draws),
         domain=_domain(mine, rows),
         rows=tuple(rows),
     )
@@ -193,7 +199,11 @@ def _rivals(told: Verdicts) -> tuple[Fitted, ...]:
 
 
 def _draws(
-    form: Form, cells: Sequence[Cell], rows: Sequence[dict[str, float]], priors: Sequence[KernelPrior]
+    best: Fitted,
+    cells: Sequence[Cell],
+    rows: Sequence[dict[str, float]],
+    priors: Sequence[KernelPrior],
+    count: int,
 ) -> tuple[tuple[float, ...], ...]:
     """Coefficients after resampling cells, and the repeats inside them, with replacement; the prior's centre is drawn
     too, so that what only the prior decides varies as widely as the prior."""
@@ -201,10 +211,17 @@ def _draws(
 
     random = np.random.default_rng(0)
     found: list[tuple[float, ...]] = []
-    for _ in range(_DRAWS):
+    for _ in range(count):
         taken = cast("list[int]", random.integers(0, len(cells), len(cells)).tolist())
         seconds = [_resampled(cells[i], random) for i in taken]
-        told = fit_form(form, [rows[i] for i in taken], seconds, None, shaken(form, priors, random))
+        told = fit_form(
+            best.form,
+            [rows[i] for i in taken],
+            seconds,
+            None,
+            shaken(best.form, priors, random),
+            best.coefficients,
+        )
         if told is not None:
             found.append(told.coefficients)
     return tuple(found)
