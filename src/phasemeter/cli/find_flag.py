@@ -78,5 +78,5 @@ def found_text(quest: Quest, found: Found) -> str:
 
 
 def _tell(tried: Tried, judged: LevelSlo) -> None:
-    share = judged.goodput.share.value
-    note(f"level {tried.level:g}: {tried.met.value}, {share:.2%} of {judged.goodput.requests} requests good")
+    good = judged.goodput
+    note(f"level {tried.level:g}: {tried.met.value}, {good.good} of {good.requests} requests good")

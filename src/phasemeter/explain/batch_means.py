@@ -48,15 +48,22 @@ def lag_one(values: Floats) -> float:
     return float(np.dot(centred[1:], centred[:-1])) / spread + 1.0 / values.size
 
 
-def mean_of_batches(values: Floats) -> Estimate:
-    """Mean of batch values with its t interval; no interval below five batches."""
-    value, n = float(values.mean()), values.size
+def mean_of_batches(values: Floats, widths: Floats | None = None) -> Estimate:
+    """Mean of batch values with its t interval; no interval below five batches. Batches of unequal `widths` count by
+    their width, so that a rate is what was counted over the time that it took; the interval is then a ratio
+    estimator's (Cochran, Sampling Techniques, ch. 6). Of values that are never negative neither bound is."""
+    import numpy as np
+
+    n = values.size
+    weights = np.ones(n) if widths is None else widths / float(widths.mean())
+    value = float(np.dot(weights, values)) / n
     if n < MIN_BATCHES:
         return Estimate(value)
-    r = min(max(lag_one(values), 0.0), _MOST_CORRELATION)
-    error = float(values.std(ddof=1)) * ((1 + r) / (1 - r) / n) ** 0.5
+    off = weights * (values - value)
+    r = min(max(lag_one(off), 0.0), _MOST_CORRELATION)
+    error = (float(np.dot(off, off)) / (n - 1) * (1 + r) / (1 - r) / n) ** 0.5
     reach = t_quantile(0.975, n - 1) * error
-    return Estimate(value, value - reach, value + reach)
+    return Estimate(value, max(value - reach, min(0.0, float(values.min()))), value + reach)
 
 
 class Trend(Struct, frozen=True):

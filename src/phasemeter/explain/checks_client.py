@@ -17,6 +17,9 @@ LOAD_PER_CORE_WARN = 0.5
 CLIENT_CPU_WARN = 0.9
 MEAN_OF_ASKED_WARN = 0.7
 RATE_OFF_WARN, RATE_OFF_INVALID = 0.02, 0.05
+LEAST_BEHIND_MS = 10.0
+"""A plan is not fallen behind by less over a whole level: of a few requests in a short time one late send moves the
+rate by much, and `late_sends` judges single sends."""
 LATE_LIMIT_MS = 10.0
 """Of an open loop whose header names none."""
 LATE_SHARE_WARN, LATE_SHARE_INVALID = 0.001, 0.01
@@ -108,6 +111,8 @@ def _open_level(level: Level) -> tuple[Verdict, str]:
     if level.arrived_per_s is None or level.sent_per_s is None:
         return Verdict.OK, f"{name}: at most {level.seen_max} in flight"
     off = abs(level.sent_per_s / level.arrived_per_s - 1.0)
+    behind_ms = abs(1.0 / level.sent_per_s - 1.0 / level.arrived_per_s) * level.requests * 1e3
+    off = 0.0 if behind_ms < LEAST_BEHIND_MS else off
     text = f"{name}: {level.sent_per_s:.3g} a second started of {level.arrived_per_s:.3g} due"
     return grade(
         off, warn=RATE_OFF_WARN, invalid=RATE_OFF_INVALID

@@ -133,6 +133,7 @@ def _rates(
     edges = [np.linspace(table.last_ns / 2, table.last_ns, _BATCHES + 1) for table in usable]
     both = [rates_between(table, edge) for table, edge in zip(usable, edges, strict=True)]
     flying = [in_flight_means(table, edge) for table, edge in zip(usable, edges, strict=True)]
-    requests = mean_of_batches(np.concatenate([requests for requests, _ in both]))
-    tokens = mean_of_batches(np.concatenate([tokens for _, tokens in both]))
-    return requests, tokens, mean_of_batches(np.concatenate(flying))
+    widths = np.concatenate([np.diff(edge) for edge in edges])
+    requests = mean_of_batches(np.concatenate([requests for requests, _ in both]), widths)
+    tokens = mean_of_batches(np.concatenate([tokens for _, tokens in both]), widths)
+    return requests, tokens, mean_of_batches(np.concatenate(flying), widths)

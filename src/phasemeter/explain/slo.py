@@ -24,7 +24,7 @@ from phasemeter.explain.steady import Member, State, Steady, members
 from phasemeter.record.errors import InputError
 
 if TYPE_CHECKING:
-    from phasemeter.explain.stage_table import Ints
+    from phasemeter.explain.stage_table import Bools, Ints
     from phasemeter.explain.stats import Floats
 
 METRICS = (*LATENCIES, "itl")
@@ -66,15 +66,15 @@ class Met(StrEnum):
 
 
 class Judged(Struct, frozen=True):
-    """A condition on a level: the percentile as seen (`value_ms.value` None: it lies among failed requests), the share
-    within the limit, and the answer."""
+    """A condition on a level: the percentile as seen (`value_ms` None: it lies among failed requests), the share within
+    the limit (None: nothing has this latency), and the answer."""
 
     name: str
     limit_ms: float
     percentile: float
     value_ms: float | None
     ci95_ms: tuple[float | None, float | None]
-    share: Estimate
+    share: Estimate | None
     met: Met
 
 
@@ -83,8 +83,9 @@ class Goodput(Struct, frozen=True):
 
     good: int
     requests: int
-    share: Estimate
-    per_s: Estimate
+    share: Estimate | None
+    """None without a request (all were given up on purpose)."""
+    per_s: Estimate | None
     asked_share: float | None = None
     met: Met | None = None
     """None where no share was asked."""
@@ -168,10 +169,13 @@ def sampled(tables: Sequence[StageTable], inside: Sequence[Member], metric: str)
     return Sampled(np.concatenate(values), np.concatenate(batches), n)
 
 
-def share_within(sample: Sampled, limit_ms: float) -> Estimate:
-    """The share of values within the limit, with Wilson's interval at the batches' effective sample size."""
+def share_within(sample: Sampled, limit_ms: float) -> Estimate | None:
+    """The share of values within the limit, with Wilson's interval at the batches' effective sample size; None without
+    a value."""
     import numpy as np
 
+    if sample.values_ms.size == 0:
+        return None
     return _share_estimate(
         (sample.values_ms <= limit_ms).astype(np.float64), sample.batch, sample.independent
     )
@@ -201,7 +205,9 @@ def wilson(share: float, n: float, z: float) -> tuple[float, float]:
     """Wilson's score interval (1927) of a proportion seen in n trials."""
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z / (1 + z * z / n) * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    return max(0.0, middle - reach), min(1.0, middle + reach)
+    # at the ends the bound is the share itself, and rounding would leave a crumb beside it
+    low = 0.0 if share <= 0.0 else max(0.0, middle - reach)
+    return low, 1.0 if share >= 1.0 else min(1.0, middle + reach)
 
 
 def _condition(item: str, found: re.Match[str]) -> Condition:
@@ -236,19 +242,30 @@ def _goodput(tables: Sequence[StageTable], inside: Sequence[Member], slo: Slo) -
     good = [misses(t, m, slo) <= 1.0 for t, m in zip(tables, inside, strict=True)]
     batch = np.concatenate([m.batch for m in inside])
     flat = np.concatenate(good)
-    share = _share_estimate(flat.astype(np.float64), batch, flat.size)
-    rates: list[Floats] = []
-    for table, member, hits in zip(tables, inside, good, strict=True):
-        first = float(table.arrived_ns[member.inside[0]]) if member.inside.size else 0.0
-        own = member.batch - member.batch.min() if member.inside.size else member.batch
-        n = int(own.max()) + 1 if own.size else 1
-        width_s = max(1.0, table.last_ns - first) / 1e9 / n
-        rates.append(np.bincount(own, weights=hits.astype(np.float64), minlength=n) / width_s)
-    per_s = mean_of_batches(np.concatenate(rates))
-    if per_s.lo is not None:
-        per_s = Estimate(per_s.value, max(0.0, per_s.lo), per_s.hi)
+    share = _share_estimate(flat.astype(np.float64), batch, flat.size) if flat.size else None
     met = None if slo.good_share is None else _answer(share, slo.good_share)
-    return Goodput(int(flat.sum()), flat.size, share, per_s, slo.good_share, met)
+    return Goodput(int(flat.sum()), flat.size, share, _good_per_s(tables, inside, good), slo.good_share, met)
+
+
+def _good_per_s(
+    tables: Sequence[StageTable], inside: Sequence[Member], good: Sequence[Bools]
+) -> Estimate | None:
+    """Good requests a second, over the time in which they arrived. The one with which that time begins (a stage's first
+    arrival) ends no gap, as in `arrived_per_s`; None where all came at one moment."""
+    import numpy as np
+
+    rates: list[Floats] = []
+    widths: list[Floats] = []
+    so_far = 0
+    for table, member, hits in zip(tables, inside, good, strict=True):
+        width_ns, n = (table.last_ns - member.from_ns) / member.batches, member.batches
+        counted = hits & (member.inside > 0)
+        own = (member.batch - so_far)[counted]
+        so_far += n
+        if width_ns > 0:
+            rates.append(np.bincount(own, minlength=n).astype(np.float64) * (1e9 / width_ns))
+            widths.append(np.full(n, width_ns))
+    return mean_of_batches(np.concatenate(rates), np.concatenate(widths)) if rates else None
 
 
 def misses(table: StageTable, member: Member, slo: Slo) -> Floats:
@@ -310,8 +327,8 @@ def _judged(condition: Condition, sample: Sampled) -> Judged:
     return Judged(condition.name, condition.limit_ms, percentile, value, ci95, share, met)
 
 
-def _answer(share: Estimate, asked: float) -> Met:
-    if share.lo is None or share.hi is None:
+def _answer(share: Estimate | None, asked: float) -> Met:
+    if share is None or share.lo is None or share.hi is None:
         return Met.UNDECIDED
     if share.lo >= asked:
         return Met.MET
@@ -328,8 +345,6 @@ def _share_estimate(hits: Floats, batch: Ints, independent: int, at: float | Non
     """Share of hits; `at` puts the interval around another share than the one seen (Woodruff)."""
     import numpy as np
 
-    if hits.size == 0:
-        return Estimate(0.0)
     share = float(hits.mean())
     _, place = np.unique(batch, return_inverse=True)
     counts = np.bincount(place).astype(np.float64)

@@ -84,6 +84,9 @@ class Member(Struct, frozen=True, eq=False):
     inside: Ints
     """Places in the stage's table."""
     batch: Ints
+    from_ns: float
+    """Where the window opens; the stage's first arrival is 0."""
+    batches: int
 
 
 def steady_of(tables: Sequence[StageTable]) -> Steady | None:
@@ -139,7 +142,7 @@ def members(tables: Sequence[StageTable], windows: Sequence[Window] | None) -> l
         inside = np.flatnonzero((table.arrived_ns >= from_ns) & ~table.given_up).astype(np.int64)
         width = max(1.0, (table.last_ns - from_ns) / n)
         batch = np.minimum((table.arrived_ns[inside] - from_ns) // width, n - 1).astype(np.int64) + so_far
-        found.append(Member(inside, batch))
+        found.append(Member(inside, batch, from_ns, n))
         so_far += n
     return found
 
@@ -245,11 +248,12 @@ def _numbers(tables: Sequence[StageTable], windows: tuple[Window, ...], evidence
         ok = np.concatenate([t.ok[m.inside] for t, m in zip(tables, inside, strict=True)])
         seen = ok & np.isfinite(values)
         dists[f"{name}_ms"] = distribution(values[seen], batch[seen])
-    rates: list[tuple[Floats, Floats, Floats]] = []
+    rates: list[tuple[Floats, Floats, Floats, Floats]] = []
     for table, window in zip(tables, windows, strict=True):
         edges = np.linspace((window.from_s or 0.0) * 1e9, table.last_ns, window.batches + 1)
-        rates.append((*rates_between(table, edges), in_flight_means(table, edges)))
-    requests, tokens, flying = (mean_of_batches(np.concatenate([r[i] for r in rates])) for i in range(3))
+        rates.append((*rates_between(table, edges), in_flight_means(table, edges), np.diff(edges)))
+    columns = [np.concatenate([r[i] for r in rates]) for i in range(4)]
+    requests, tokens, flying = (mean_of_batches(values, columns[3]) for values in columns[:3])
     return Steady(
         State.STEADY,
         evidence,

@@ -293,7 +293,9 @@ def _estimate(found: Estimate | None) -> str:
     return plain(None) if found is None else plain(found.value) + _brackets(found.lo, found.hi)
 
 
-def _percent(found: Estimate) -> str:
+def _percent(found: Estimate | None) -> str:
+    if found is None:
+        return plain(None)
     text = f"{found.value * 100:.3g} %"
     if found.lo is None or found.hi is None:
         return text

@@ -42,6 +42,22 @@ def test_few_batches_have_no_interval():
     assert (found.value, found.lo, found.hi) == (2.0, None, None)
 
 
+def test_batches_of_unequal_width_count_by_their_time():
+    """10 a second for 40 s and 40 a second for 20 s are 1,200 in 60 s, however each stretch was cut."""
+    rates = np.asarray([10.0] * 4 + [40.0] * 8)
+    widths = np.asarray([10.0] * 4 + [2.5] * 8)
+    found = mean_of_batches(rates, widths)
+    assert found.value == pytest.approx(1200 / 60)
+    assert found.lo < found.value < found.hi
+    alike, plain = mean_of_batches(rates, np.full(12, 7.0)), mean_of_batches(rates)
+    assert (alike.value, alike.lo, alike.hi) == pytest.approx((plain.value, plain.lo, plain.hi))
+
+
+def test_a_rate_has_no_negative_bound():
+    assert mean_of_batches(np.asarray([0.0, 0.0, 0.0, 0.0, 9.0])).lo == 0.0
+    assert mean_of_batches(np.asarray([-1.0, 1.0, -1.0, 1.0, 0.0])).lo < 0.0
+
+
 def test_mser_cuts_the_ramp_and_nothing_of_a_level_series():
     rng = np.random.default_rng(3)
     flat = 10 + 0.3 * rng.normal(size=100)

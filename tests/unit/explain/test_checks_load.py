@@ -51,6 +51,15 @@ def test_a_client_that_falls_behind_its_plan(stretch, expected):
     assert check("concurrency", made).verdict is expected
 
 
+def test_one_late_send_of_a_few_requests_is_not_behind_the_plan():
+    """Two requests 3 ms apart, the second sent 0.6 ms late: 278 a second of 333, and nobody fell behind."""
+    made = [
+        timeline("a", late=0.0, cell=OPEN, first=1.0, gaps=(1.0,)),
+        timeline("b", at=3.0, late=0.6, cell=OPEN, first=1.0, gaps=(1.0,)),
+    ]
+    assert check("concurrency", made).verdict is OK
+
+
 def test_slots_that_think_are_not_missed():
     """Two slots asked for, one after the other in flight."""
     cell = Cell(64, 5, concurrency=2)

@@ -67,6 +67,24 @@ def test_a_request_is_good_when_it_meets_every_condition():
     assert judged(requests, "e2e=1s").goodput.good == 5
 
 
+def test_goodput_is_a_rate_over_the_gaps_between_arrivals():
+    """As `arrived_per_s`: two requests a second apart are one a second; one request has no rate."""
+    apart = [timeline(f"r{i}", at=1000.0 * i) for i in range(2)]
+    assert judged(apart, "ttft=200ms").goodput.per_s.value == pytest.approx(1.0)
+    often = [timeline(f"r{i}", at=200.0 * i) for i in range(51)]
+    assert judged(often, "ttft=200ms").goodput.per_s.value == pytest.approx(5.0)
+    assert judged([timeline("alone")], "ttft=200ms").goodput.per_s is None
+    assert judged([timeline("a"), timeline("b")], "ttft=200ms").goodput.per_s is None  # at one moment
+
+
+def test_a_share_of_nothing_is_absent():
+    given_up = timeline("g", outcome=Outcome.CANCELLED, tags={"cancel": "planned"})
+    found = judged([given_up], "ttft_p99=200ms,goodput=90%")
+    assert found.goodput.share is None
+    assert found.conditions[0].share is None
+    assert found.met is Met.UNDECIDED
+
+
 def test_failed_requests_are_never_good_and_those_given_up_on_purpose_do_not_count():
     failed = timeline("f", outcome=Outcome.RESET, deltas_ns=(), kinds="", counts=None, usage=None)
     given_up = timeline("g", outcome=Outcome.CANCELLED, tags={"cancel": "planned"})
