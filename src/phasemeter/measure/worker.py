@@ -26,6 +26,7 @@ from phasemeter.measure.session import Beside, Progress, measure
 from phasemeter.record.clock import Clock, MonotonicClock
 from phasemeter.record.engine import Engine
 from phasemeter.record.errors import EngineError, InputError
+from phasemeter.record.request import Cell
 from phasemeter.record.run import Header
 
 _LINE_BYTES = 64 << 20
@@ -53,7 +54,8 @@ class Go(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True, omit_defaults=True):
-    """What a worker says: that it waits at a gate, how many requests it has done, how it ended.
+    """What a worker says: that it waits at a gate, how many requests it has done and at which cell it is (None: at the
+    end), how it ended.
 
     what    "clock" | "gate" | "count" | "done" | "refused" (bad input) | "broken" (the engine)
     """
@@ -62,6 +64,8 @@ class Told(Struct, frozen=True, omit_defaults=True):
     version: str = __version__
     number: int = 0
     now_ns: int | None = None
+    cell: Cell | None = None
+    left_s: float | None = None
     field: str = ""
     value: str = ""
     text: str = ""
@@ -83,7 +87,7 @@ async def work(lines: asyncio.Queue[bytes]) -> None:
         return start_ns
 
     def watch(at: Progress) -> None:
-        _say(Told("count", number=at.done))
+        _say(Told("count", number=at.done, cell=at.cell, left_s=at.left_s))
 
     beside = Beside(watch=watch, keep_text=order.keep_text, share=order.share, gate=gate)
     try:

@@ -52,7 +52,7 @@ class _Member:
         self.hand = hand
         self.place = place
         self.gate: int | None = None
-        self.done = 0
+        self.at = Told("count")
         self.last: Told | None = None
         self.over = False
         self.code: int | None = None
@@ -171,9 +171,18 @@ class Crew:
             member.gate = told.number
             self._news.set()
         elif told.what == "count":
-            member.done = told.number
-            if self._watch is not None:
-                self._watch(Progress(sum(m.done for m in self._members), self._planned, False, None, None))  # noqa: FBT003
+            member.at = told
+            self._show()
+
+    def _show(self) -> None:
+        """Where all stand: at the cell of the first that is not at its end, for as long as the slowest needs."""
+        if self._watch is None:
+            return
+        told = [member.at for member in self._members]
+        cell = next((at.cell for at in told if at.cell is not None), None)
+        left_s = max((at.left_s for at in told if at.left_s is not None), default=None)
+        warming = cell is not None and cell.warmup
+        self._watch(Progress(sum(at.number for at in told), self._planned, warming, left_s, cell))
 
     def refusal(self) -> InputError | None:
         """The first worker's bad input, if any."""

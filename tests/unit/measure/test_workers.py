@@ -19,6 +19,7 @@ from phasemeter.measure.hands import Hand, ProcessHand, hire_here
 from phasemeter.measure.header import Asked, grid_settings, load_settings, make_header
 from phasemeter.measure.load import Arrivals, Load, Share, Stage
 from phasemeter.measure.plan import Grid, planned_requests
+from phasemeter.measure.recording import Beside, Progress
 from phasemeter.measure.supply import outlines
 from phasemeter.measure.worker import Order
 from phasemeter.measure.workers import measure_in_workers
@@ -54,10 +55,16 @@ async def test_two_workers_send_one_plan(server: str, tmp_path: Path) -> None:
     grid = Grid((16, 32), (8,), concurrency=(1, 6), repeats=2, warmup=1, anchor=False)
     out = tmp_path / "run.jsonl"
     order = order_of(server, grid, 2)
-    await measure_in_workers(order, CLOCK, out, hire_here, planned=planned_requests(grid))
+    shown: list[Progress] = []
+    beside = Beside(scrape_s=0, watch=shown.append)
+    await measure_in_workers(order, CLOCK, out, hire_here, planned=planned_requests(grid), beside=beside)
     run = read_run(out)
     measured = [t for t in run.requests if not t.cell.warmup]
     assert len(measured) == planned_requests(grid)
+    # whoever watches sees where all of it stands, and the end only at the end
+    assert {at.warming for at in shown} == {True, False}
+    assert [at.cell is None for at in shown].index(True) == len(shown) - 1
+    assert shown[-1].done == planned_requests(grid)
     assert {t.outcome for t in measured} == {Outcome.OK}
     assert len({t.id for t in run.requests}) == len(run.requests)
     ends = [t.end_ns for t in run.requests]
