@@ -80,7 +80,7 @@ def buffering(case: Case) -> Check:
     if names:
         evidence += ": " + ", ".join(f"{name} {count}" for name, count in names.most_common())
     mend = "use TPOT, not gaps"
-    if 2 * names[FASTER] > n:
+    if 4 * names[FASTER] > n:
         mend = (
             "first tokens came late, with the next ones: neither TTFT nor TPOT nor gaps are the engine's, read "
             "`prefill` and `engine_decode`; give the client a core of its own"
