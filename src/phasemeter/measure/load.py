@@ -57,15 +57,27 @@ class Patience(Struct, frozen=True, omit_defaults=True):
 
 
 class Share(Struct, frozen=True, omit_defaults=True):
-    """Which part of a plan a process sends: items with `index % of == mine`. A conversation stays whole: its turns
-    share the index of turn 0 in this sense (`measure.workload` deals them out)."""
+    """Which part of a plan a process sends. Slots, and an open loop's arrivals, are dealt out in turn: number k goes to
+    process k % of. A closed loop's requests are dealt to the slots in turn, so that a process without a slot gets none
+    and one with more slots gets more. A conversation stays whole and counts as one."""
 
     mine: int = 0
     of: int = 1
 
     def part(self, n: int) -> int:
-        """How many of `n` (slots, requests) are this process's."""
+        """How many of `n` slots are this process's."""
         return n // self.of + (self.mine < n % self.of)
+
+    def dealt(self, n: int, slots: int | None) -> int:
+        """How many of `n` requests are this process's; `slots` of a closed loop, None in an open one."""
+        if slots is None:
+            return self.part(n)
+        rounds, rest = divmod(n, slots)
+        return rounds * self.part(slots) + self.part(rest)
+
+    def takes(self, number: int, slots: int | None) -> bool:
+        """Whether the request (or conversation) of this number is this process's."""
+        return (number if slots is None else number % slots) % self.of == self.mine
 
 
 WHOLE = Share()

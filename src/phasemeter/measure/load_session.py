@@ -206,10 +206,9 @@ async def measure_load(
 
 def planned_requests_of(load: Load, share: Share = WHOLE) -> int | None:
     """How many requests the stages ask for, this process's share; None where only their duration is known."""
-    asked = [stage.requests for stage in load.stages]
-    known = [share.part(n) for n in asked if n is not None]
+    known = [share.dealt(s.requests, s.concurrency) for s in load.stages if s.requests is not None]
     bounded = any(stage.duration_ns is not None for stage in load.stages)
-    return sum(known) if len(known) == len(asked) and not bounded else None
+    return sum(known) if len(known) == len(load.stages) and not bounded else None
 
 
 def level_cell(stage: Stage) -> Cell:

@@ -47,7 +47,7 @@ def lost_requests(
 def _of_grid(order: Order, grid: Grid, part: Part, stage: int) -> list[_Lost]:
     visit = visits(grid)[stage]
     known = sum(timeline.cell == visit.cell for timeline in _kept(part))
-    missing = max(0, order.share.part(visit.requests) - known)
+    missing = max(0, order.share.dealt(visit.requests, visit.cell.slots) - known)
     run, mine = order.header.run_id, order.share.mine
     return [_Lost(f"{run}-lost-{mine}-{stage}-{i}", visit.cell) for i in range(missing)]
 

@@ -36,7 +36,7 @@ class Session:
         self._share = beside.share
         self._remote = engine.info.url is not None
         self._maker = RequestMaker(engine.info, run_id, grid.sampling, beside.extra, beside.share)
-        planned = sum(beside.share.part(visit.requests) for visit in visits(grid))
+        planned = sum(beside.share.dealt(visit.requests, visit.cell.slots) for visit in visits(grid))
         self._recording = Recording(engine, clock, writer, beside, planned=planned)
         self._seconds: dict[tuple[int, int, int], list[float]] = {}
 
@@ -60,9 +60,10 @@ class Session:
         async with recording.scraping() as scraping:
             for i, visit in enumerate(plan):
                 recording.tell(visit.cell, self._left_s([v.cell for v in plan[i:]]))
-                requests = list(self._maker.several(visit.cell, self._share.part(visit.requests)))
+                mine = self._share.dealt(visit.requests, visit.cell.slots)
+                requests = list(self._maker.several(visit.cell, mine))
                 await recording.gate(i)
-                if requests and self._slots(visit.cell):
+                if requests:
                     await self._visit(visit.cell, requests)
                 scraping.flush()
         await recording.last_words()

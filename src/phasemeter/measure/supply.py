@@ -43,13 +43,13 @@ def outlines(load: Load, workload: Workload, stage: Stage, number: int, share: S
     items = itertools.islice(workload.items(stage, number), stage.requests)
     seed = load.seed + 1_000_003 * number  # stages differ, processes do not
     due = offsets(load.arrivals, stage, seed) if stage.rate_per_s is not None else None
-    for group in _conversations(items):
+    for place, group in enumerate(_conversations(items)):
         due_ns = group[0].arrive_ns or 0 if due is None else next(due, None)
         if due_ns is None or (
             stage.concurrency is None and stage.duration_ns is not None and due_ns >= stage.duration_ns
         ):
             return
-        if group[0].index % share.of == share.mine:
+        if share.takes(place, stage.concurrency):
             yield Outline(group, due_ns)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import pytest
+
 from phasemeter.engines.simulated.virtual import run_virtual
 from phasemeter.measure.drive import Send
 from phasemeter.measure.item import Item, Turn
@@ -107,10 +109,34 @@ def test_turns_of_one_conversation_are_one_strand_and_two_conversations_are_two(
     found = list(outlines(load, Listed(items), Stage(concurrency=1), 0, WHOLE))
     assert [[item.index for item in outline.items] for outline in found] == [[0, 1, 2], [3, 4, 5], [6]]
     mine = [
-        [o.items[0].index for o in outlines(load, Listed(items), Stage(concurrency=1), 0, Share(k, 2))]
+        [o.items[0].index for o in outlines(load, Listed(items), Stage(concurrency=2), 0, Share(k, 2))]
         for k in (0, 1)
     ]
     assert mine == [[0, 6], [3]]
+
+
+@pytest.mark.parametrize("stage", [Stage(concurrency=8), Stage(rate_per_s=10.0)])
+def test_conversations_of_an_even_number_of_turns_do_not_all_go_to_one_process(stage):
+    items = [Item(i, 10, 5, turn=Turn(f"c{i // 2}", i % 2)) for i in range(80)]
+    load = Load({}, (stage,))
+    parts = [len(list(outlines(load, Listed(items), stage, 0, Share(k, 4)))) for k in range(4)]
+    assert parts == [10, 10, 10, 10]
+
+
+@pytest.mark.parametrize(("slots", "of", "n"), [(2, 5, 10), (5, 2, 23), (8, 4, 3), (1, 3, 7), (7, 7, 50)])
+def test_a_closed_loops_requests_go_where_the_slots_are(slots, of, n):
+    """A process without a slot could never send its own; one with more slots has more to do."""
+    stage = Stage(concurrency=slots, requests=n)
+    parts = [
+        [o.items[0].index for o in outlines(Load({}, ()), Listed(plain(100)), stage, 0, Share(k, of))]
+        for k in range(of)
+    ]
+    assert sorted(itertools.chain(*parts)) == list(range(n))
+    for k, part in enumerate(parts):
+        share = Share(k, of)
+        assert len(part) == share.dealt(n, slots)
+        held = share.part(slots)
+        assert n // slots * held <= len(part) <= -(-n // slots) * held
 
 
 def test_a_stage_ends_with_its_requests_or_its_time_whichever_comes_first():
