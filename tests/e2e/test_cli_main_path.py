@@ -192,6 +192,25 @@ def test_ctrl_c_keeps_what_was_measured(server, tmp_path, sent):
     assert any(c["verdict"] != "ok" and "interrupted" in c["evidence"] for c in found["checks"])
 
 
+def test_a_background_job_of_a_script_ends_at_sigterm(server, tmp_path):
+    """A shell without job control has its background jobs ignore SIGINT; that must not reach SIGTERM."""
+    out = tmp_path / "run.jsonl"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start_measuring(server.url, out)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for_lines(out, 12)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    footer = read_run(out).footer
+    assert footer is not None
+    assert footer.interrupted
+
+
 def test_kill_9_keeps_what_was_measured(server, tmp_path):
     out = tmp_path / "run.jsonl"
     process = start_measuring(server.url, out)

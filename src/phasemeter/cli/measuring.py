@@ -86,12 +86,24 @@ def perform(job: Job) -> None:
         # numpy would start a thread a core for sums this small, and they spin beside the event loop
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with asyncio.Runner(loop_factory=_loop_factory(job.spec)) as runner:
-        runner.run(_perform(job))
+        try:
+            runner.run(_perform(job))
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _heed_sigterm() -> None:
+    """What ends a job (systemd, a CI runner) deserves what Ctrl-C gets: the rest parsed, a footer, engines stopped. The
+    background jobs of a shell script ignore SIGINT; SIGTERM must end those, too."""
+    on_interrupt, task = signal.getsignal(signal.SIGINT), asyncio.current_task()
+    if on_interrupt == signal.SIG_IGN and task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    else:
+        signal.signal(signal.SIGTERM, on_interrupt)
 
 
 async def _perform(job: Job) -> None:
-    # What ends a job (systemd, a CI runner) deserves what Ctrl-C gets: the rest parsed, a footer, engines stopped.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+    _heed_sigterm()
     clock = MonotonicClock()
     log = job.out.with_name(f"{job.out.stem}.engine.log")
     engine = open_engine(replace(job.spec, engine_log=str(log)), clock)
