@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from phasemeter.cli.flags import json_flag, lang_flag
+from phasemeter.cli.run_files import read_given
 from phasemeter.record.errors import InputError
-from phasemeter.record.file import read_run
 from phasemeter.record.run import Run
 
 _CODES = {"pass": 0, "fail": 1, "undecided": 3}
@@ -114,11 +114,11 @@ def _names(text: str) -> list[str]:
 
 def _runs(text: str) -> list[Run]:
     if Path(text).exists():  # a name may hold a comma
-        return [read_run(Path(text))]
+        return [read_given(Path(text))]
     names = _names(text)
     if not names:
         raise InputError("run file", text, "name at least one")
-    return [read_run(Path(name)) for name in names]
+    return [read_given(Path(name)) for name in names]
 
 
 def _margin(text: str) -> float:

@@ -11,6 +11,7 @@ import msgspec
 
 from phasemeter.cli.explain_request import request_flag, show_request
 from phasemeter.cli.flags import json_flag, lang_flag
+from phasemeter.cli.run_files import read_given
 from phasemeter.cli.slo_flag import slo_flag, slo_of
 from phasemeter.record.file import read_run
 from phasemeter.record.run import Run, merge
@@ -47,7 +48,7 @@ def command(
       phasemeter explain run.jsonl --request slowest-itl
     """
     asked = slo_of(slo)
-    run = merge([read_run(path) for path in runs])
+    run = merge([read_given(path) for path in runs])
     if request is not None:
         whole = {"--hardware": hardware, "--model-shape": model_shape, "--slo": slo, "--strict": strict}
         return show_request(run, request, as_json=as_json, lang=lang, merged=len(runs) > 1, others=whole)

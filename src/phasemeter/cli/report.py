@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from phasemeter.cli.flags import lang_flag
+from phasemeter.cli.run_files import read_given
 from phasemeter.cli.slo_flag import slo_flag, slo_of
 from phasemeter.record.errors import InputError
-from phasemeter.record.file import read_run
 from phasemeter.record.visible import visible
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def write_report(
         raise InputError("--out", str(out), "end it in .html for a page or .svg for a picture")
     pairs = [
         (run, summarise(run, hardware=hardware, model_shape=model_shape, slo=slo))
-        for run in map(read_run, runs)
+        for run in map(read_given, runs)
     ]
     view = view_of(pairs, lang)
     part = out.with_name(f"{out.name}.part")  # half a page never stands where a page is expected

@@ -234,8 +234,9 @@ async def measure_in_workers(
     """Run what `order` holds in `order.share.of` workers and write one record to `out`.
 
     Raises InputError for what the workers refuse and EngineError when the engine or a worker died; what was measured is
-    in `out` then, too. A kill of this process leaves the parts in `OUT.parts`, which reads as a run. `engine` is the
-    started one that the workers send to: what it tells of itself, and its server's /metrics, are kept here, for all.
+    in `out` then, too. A kill of this process leaves the parts in `OUT.parts`, which `cli.run_files` reads as the one
+    run. `engine` is the started one that the workers send to: what it tells of itself, and its server's /metrics, are
+    kept here, for all.
     """
     crew = Crew(order, clock, out, beside.watch, planned)
     told: list[Line] = []
