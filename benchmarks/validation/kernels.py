@@ -1,7 +1,7 @@
 """Kernel sums of ERNIE's prefill on an A100, from a public kernel table: does the form find what was left out?
 
-The sum of one prefill of N tokens is 18 x (qkv + o + gate and up + down at m = N, and attention at N) + the head at m = 1;
-the head's table row has 65,536 columns and counts 103,424 / 65,536 times.
+The sum of one prefill of N tokens is 18 x (qkv + o + gate and up + down at m = N, and attention at N) + the head at
+m = 1; the head's table row has 65,536 columns and counts 103,424 / 65,536 times.
 """
 
 from __future__ import annotations

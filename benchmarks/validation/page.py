@@ -24,8 +24,9 @@ OWN = ("h200-http-default.jsonl.gz", "h200-local-default.jsonl.gz", "h200-local-
 INTRO = """# Validation
 
 This page is generated from committed data (`make validation`; scripts and data in `benchmarks/validation/`, sources and
-licences in its `data/README.md`). Every figure is of predictions of what the fit had not seen: whole lengths or whole batches
-left out, the form chosen anew without them. How forms are fitted and chosen: [decision 011](decisions/011-fitted-forms.md)."""
+licences in its `data/README.md`). Every figure is of predictions of what the fit had not seen: whole lengths or whole
+batches left out, the form chosen anew without them. How forms are fitted and chosen:
+[decision 011](decisions/011-fitted-forms.md)."""
 
 
 def page() -> str:
@@ -43,11 +44,13 @@ def _kernels() -> list[str]:
     ]
     return [
         "## Kernel sums of a prefill: ERNIE-4.5-0.3B on an A100",
-        "Sums of measured kernels (vLLM 0.14, A100 80 GB SXM), each length predicted by a fit to the other lengths; the"
+        "Sums of measured kernels (vLLM 0.14, A100 80 GB SXM), each length predicted by a fit"
+        " to the other lengths; the"
         " shortest and the longest are extrapolated.",
         f"**Mean error {_p(mean)} (at most 4 %: {_met(mean <= 0.04)}), largest {_p(worst)} (at most 10 %:"
         f" {_met(worst <= 0.10)}).** Beside it, a + b N + c N², no coefficient negative, fitted to the lengths up to"
-        f" {kernels.SHORT}: {_g(square.predicted_ms)} ms at {_n(square.tokens)} tokens, where {_g(square.measured_ms)} ms"
+        f" {kernels.SHORT}: {_g(square.predicted_ms)} ms at {_n(square.tokens)} tokens, where"
+        f" {_g(square.measured_ms)} ms"
         f" were measured: {square.predicted_ms / square.measured_ms:.1f} times too much.",
         _table(["input tokens", "measured ms", "predicted ms", "error", "form chosen without it"], lines),
     ]
@@ -79,10 +82,13 @@ def _silicon() -> list[str]:
         f"**Median over the set-ups of the mean error: TPOT {_p(tpot)} (at most 5 %: {_met(tpot <= 0.05)}), TTFT"
         f" {_p(ttft)} (at most 18 %: {_met(ttft <= 0.18)}).** TPOT misses 5 % in {len(failing)} set-ups, TTFT 18 % in"
         f" {len(late)}.",
-        "Why they miss: (1) The smallest and the largest batch are extrapolated; a table of three to six batches leaves"
-        " little to draw a line through, and most of a large error is there. (2) TTFT of these rows is not prefill alone: it"
+        "Why they miss: (1) The smallest and the largest batch are extrapolated; a table of"
+        " three to six batches leaves"
+        " little to draw a line through, and most of a large error is there. (2) TTFT of these"
+        " rows is not prefill alone: it"
         " holds the wait for a place in the batch and the other prompts of a closed loop, which each engine orders"
-        " differently; with short queues it falls with the batch. (3) Llama-8B at TP 4 and 8 has rows at batch 8 to 32 whose"
+        " differently; with short queues it falls with the batch. (3) Llama-8B at TP 4 and 8 has"
+        " rows at batch 8 to 32 whose"
         " TTFT varies several times with the output length alone. (4) The gb200 rows are of two lengths only.",
         _table(
             ["set-up", "rows", "batches", "TPOT mean", "worst", "TTFT mean", "worst", "note"],
@@ -112,9 +118,12 @@ def _small() -> list[str]:
     return [
         "## Small models: public rows, one host constant a machine",
         "The chip's part at 0.8 of its peak bandwidth; the host's constant from each machine's first row.",
-        f"**TPOT of the other rows: {_p(max(told))} at most (10 %: {_met(max(told) <= 0.10)}).** Rows whose TTFT is below"
-        f" the physical floor are cases for `phasemeter audit`, no accuracy figures: {names}. There the prompt was answered"
-        " from a prefix cache, or the length is not what it says. One row a machine beside the first is little evidence.",
+        f"**TPOT of the other rows: {_p(max(told))} at most (10 %:"
+        f" {_met(max(told) <= 0.10)}).** Rows whose TTFT is below"
+        f" the physical floor are cases for `phasemeter audit`, no accuracy figures: {names}."
+        " There the prompt was answered"
+        " from a prefix cache, or the length is not what it says. One row a machine beside the"
+        " first is little evidence.",
         _table(
             ["row", "what", "TPOT ms", "predicted ms", "error", "host ms", "TTFT ms", "TTFT floor ms"],
             lines,
@@ -159,9 +168,12 @@ def _own() -> list[str]:
     ]
     return [
         "## Our own runs: ERNIE-4.5-0.3B on an H200",
-        "Each input length, and each batch, predicted by a fit without it. The limit is the larger of 10 % (prefill) or 5 %"
-        " (decode) and 1.5 times the split-half repeatability of the cells: the host of this machine is shared. `step` is"
-        " TPOT as the engine tells it, `TPOT` as the client sees it. Cells at the rim (smallest and largest length and"
+        "Each input length, and each batch, predicted by a fit without it. The limit is the"
+        " larger of 10 % (prefill) or 5 %"
+        " (decode) and 1.5 times the split-half repeatability of the cells: the host of this"
+        " machine is shared. `step` is"
+        " TPOT as the engine tells it, `TPOT` as the client sees it. Cells at the rim"
+        " (smallest and largest length and"
         " batch) are extrapolated.",
         f"**Inside {good} of {whole} held-out cells are within the limit (all of them: {_met(good == whole)}). 90 %"
         f" intervals cover {_p(covered)} (85 to 95 %: {_met(0.85 <= covered <= 0.95)}), median half width {_p(half)}"
@@ -180,8 +192,10 @@ def _own() -> list[str]:
             ],
             lines,
         ),
-        "Cells beyond the limit. Batches differ by more than length does: requests of one batch do not reach the engine in one"
-        " moment, so that which of them share a step is luck; and the client's TPOT over 16 tokens includes how late the"
+        "Cells beyond the limit. Batches differ by more than length does: requests of one batch do"
+        " not reach the engine in one"
+        " moment, so that which of them share a step is luck; and the client's TPOT over 16"
+        " tokens includes how late the"
         " first of them was delivered.",
         _table(["run", "phase", "left out", "cell", "measured ms", "predicted ms", "error"], misses),
     ]
@@ -197,7 +211,7 @@ def _pair(found: tuple[float, float] | None, limit: float) -> list[str]:
     return [_p(found[0]) + (" **misses**" if found[0] > limit else ""), _p(found[1])]
 
 
-def _met(reached: bool) -> str:
+def _met(reached: object) -> str:
     return "reached" if reached else "**not reached**"
 
 

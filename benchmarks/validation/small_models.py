@@ -1,8 +1,8 @@
 """Rows of small models that people posted: is one host constant a machine enough for TPOT?
 
 TPOT = weights and cache at 0.8 of the peak bandwidth (the share that aiconfigurator's `*_sxm.yaml` assume) + host. The
-host's constant is taken from the machine's first row, and the others are predicted with it. A time below the floor is no
-accuracy figure but a case for `phasemeter audit`.
+host's constant is taken from the machine's first row, and the others are predicted with it. A time below the floor is
+no accuracy figure but a case for `phasemeter audit`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,8 +10,8 @@ import click
 import msgspec
 
 from phasemeter.cli.flags import json_flag, lang_flag
+from phasemeter.cli.run_files import read_given
 from phasemeter.record.errors import InputError
-from phasemeter.record.file import read_run
 
 
 @click.command("fit")
@@ -47,6 +48,8 @@ def command(
       phasemeter fit run.jsonl --out MODEL.json
       phasemeter fit run.jsonl --out MODEL.json --next 20000,128
     """
+    # The matrices are tiny: threads of the linear algebra would wait for each other ten times as long as they work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from phasemeter.predict.design import next_cells
     from phasemeter.predict.features import Query, checked_query
     from phasemeter.predict.model import fit_runs, save
@@ -56,7 +59,7 @@ def command(
         asked = checked_query(Query(*_numbers(ask_next)))
     if out is not None and out.exists():
         raise InputError("--out", str(out), "exists already; name a new file")
-    model = fit_runs([read_run(path) for path in runs], hardware=hardware, model_shape=model_shape)
+    model = fit_runs([read_given(path) for path in runs], hardware=hardware, model_shape=model_shape)
     if out is not None:
         save(model, out)
     told = [fit for name, fit in model.phases.items() if name in ("prefill", "first", "decode")]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
@@ -72,7 +72,7 @@ class _Design:
         jacobian = np.array(fit.fitted.jacobian, dtype=np.float64)
         # Everything has a weak prior: a factor of e either way.
         information = jacobian.T @ jacobian / self._noise**2 + np.eye(len(fit.form.terms))
-        self._covariance: Floats = np.linalg.inv(information)
+        self._covariance = cast("Floats", np.linalg.inv(information))
         self._rows = np.array([_derivatives(fit, roof, query) for query in grid])
         self._asked = None if ask is None else np.array(_derivatives(fit, roof, ask))
 
@@ -93,7 +93,7 @@ class _Design:
 
         x = self._covariance @ self._rows[i]
         whole = self._noise**2 + float(self._rows[i] @ x)
-        self._covariance = np.asarray(self._covariance - np.outer(x, x) / whole, dtype=np.float64)
+        self._covariance = self._covariance - cast("Floats", np.outer(x, x)) / whole
 
     def _worst(self) -> Floats:
         import numpy as np

@@ -31,6 +31,8 @@ _PRIOR_LOG_SD = 1.0
 """A weak prior on the chip's slowdowns, 1.6 times within a factor of e either way: GEMMs reach 61 to 73 % of the peak
 in the A100 and H100 tables. It decides only what the cells leave open."""
 _PRIOR_CENTRE = 1.6
+_PRIOR_WEIGHT = 0.02
+"""A slowdown one standard deviation off its prior weighs as much as one cell missed by 2 %."""
 
 
 class KernelPrior(Struct, frozen=True):
@@ -218,6 +220,7 @@ class _Solver:
         fit = self.weights * np.log(told / self.measured)
         if not self.chip.any():
             return fit
-        # A prior weighs as much as one cell that is off by _SOFT when the slowdown is off by one standard deviation.
-        prior = _SOFT * np.log(coefficients[self.chip] / self.centre[self.chip]) / self.spread[self.chip]
+        prior = (
+            _PRIOR_WEIGHT * np.log(coefficients[self.chip] / self.centre[self.chip]) / self.spread[self.chip]
+        )
         return np.concatenate((fit, prior))
