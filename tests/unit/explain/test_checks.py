@@ -172,6 +172,16 @@ def test_cache_hits(cached, expected):
     assert verdict("cache_hits", *sequence(5, report=report(cached_tokens=cached))) is expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("conversations", OK), ("prefixes", OK), ("lengths", INVALID)]
+)
+def test_cache_hits_that_the_workload_is_there_for(kind, expected):
+    head = header(settings={"workload": {"kind": kind, "system": "64"}})
+    found = check("cache_hits", *sequence(5, usage=Usage(64, 5, 48)), header=head)
+    assert found.verdict is expected
+    assert "240 of 320" in found.evidence
+
+
 @pytest.mark.parametrize(("max_tokens", "expected"), [(5, OK), (50, WARN)])
 def test_output_shortfall(max_tokens, expected):
     assert verdict("output_shortfall", *sequence(5, max_tokens=max_tokens)) is expected
