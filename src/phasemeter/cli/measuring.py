@@ -109,7 +109,8 @@ async def _perform(job: Job) -> None:
     engine = open_engine(replace(job.spec, engine_log=str(log)), clock)
     try:
         if not job.quiet:
-            note(f"starting {job.spec.kind}: {job.spec.model or job.spec.url or 'the simulated model'}")
+            what = "measuring" if job.spec.url else "starting"
+            note(f"{what} {job.spec.kind}: {job.spec.model or job.spec.url or 'the simulated model'}")
             if isinstance(engine, Talkative):
                 engine.tell_with(note)
         await _start(engine)
