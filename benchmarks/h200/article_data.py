@@ -51,6 +51,12 @@ class Runs(Struct, frozen=True):
     """All runs by the start they measured, the main one first."""
 
     by_name: dict[str, Summary]
+    paths: dict[str, Path] = {}
+
+    @property
+    def main_path(self) -> Path | None:
+        """The file of `main`, where it was read from one."""
+        return self.paths.get(next(iter(self.by_name)))
 
     @property
     def main(self) -> Summary:
@@ -99,6 +105,7 @@ def load_runs(paths: Sequence[Path]) -> Runs:
     """Read and summarise every run of the article's model or shape; the start is what the run's settings name.
     Raises InputError where two runs measured the same start."""
     found: dict[str, Summary] = {}
+    files: dict[str, Path] = {}
     for path in paths:
         summary = summarise(read_run(path))
         name = start_of(summary)
@@ -107,8 +114,9 @@ def load_runs(paths: Sequence[Path]) -> Runs:
                 "--runs", path.name, f"measures {name} as {found[name].name} does; keep one of them"
             )
         found[name] = summary
+        files[name] = path
     ranked = sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
-    return Runs({name: found[name] for name in ranked})
+    return Runs({name: found[name] for name in ranked}, files)
 
 
 def start_of(summary: Summary) -> str:

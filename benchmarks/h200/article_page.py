@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from article_data import Claim, Runs, audited, claims_of, load_runs
+from article_predict import predicted
 from article_prose import closing, growth_lines, intro, label, say
 from msgspec import Struct
 
@@ -40,6 +41,7 @@ def page(runs: Runs, lang: str) -> str:
         *intro(runs, lang),
         f"## {say(lang, 'claims')}",
         claims_table(runs, lang),
+        say(lang, "predicted_how"),
         say(lang, "verdicts"),
         f"## {say(lang, 'audited')}",
         audited_list(lang),
@@ -60,7 +62,7 @@ def page(runs: Runs, lang: str) -> str:
 
 
 def claims_table(runs: Runs, lang: str) -> str:
-    """Claim, floor on the article's hardware, what was measured, what it will say for the A100, verdict."""
+    """Claim, floor on the article's hardware, what was measured, what a fit to it says for the A100, verdict."""
     columns = columns_of(runs, lang)
     head = [say(lang, key) for key in ("claim", "lengths_head", "claimed", "floor_a100")]
     head += [say(lang, "measured_by", start=column.label) for column in columns]
@@ -69,11 +71,12 @@ def claims_table(runs: Runs, lang: str) -> str:
     if not found:
         return say(lang, "nothing")
     rows: list[list[str]] = []
-    for row in zip(*found.values(), strict=True):
+    for row, foreseen in zip(zip(*found.values(), strict=True), predicted(runs.main_path), strict=True):
         first: Claim = row[0]
         cells = [first.what, first.lengths, plain(first.claimed_ms), plain(first.floor_claimed_ms)]
         cells += [with_interval(claim.measured) for claim in row]
-        cells += [say(lang, "not_yet"), say(lang, f"verdict_{first.verdict}")]
+        told = say(lang, "too_little") if foreseen.value is None else with_interval(foreseen)
+        cells += [told, say(lang, f"verdict_{first.verdict}")]
         rows.append(cells)
     return table(head, rows)
 

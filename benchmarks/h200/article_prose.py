@@ -30,7 +30,14 @@ TEXT: dict[str, tuple[str, str]] = {
     "floor_a100": ("floor on the A100", "A100 的物理下限"),
     "measured_by": ("measured: {start}", "实测：{start}"),
     "predicted": ("predicted for the A100", "对 A100 的预测"),
-    "not_yet": ("not yet: needs the predictor", "尚无：需要预测器"),
+    "too_little": ("too little measured for a fit", "测点太少，无法拟合"),
+    "predicted_how": (
+        "Predicted for the A100: a [fit](commands/fit.md) to our first run, with its 90 % interval. The chip's part goes by the "
+        "ratio of ceilings; the host's part is that of our H200's host, widened by a factor of 1.6 (one standard deviation), since "
+        "nobody knows the article's host. Nearly all of the interval is the host's.",
+        "对 A100 的预测：由第一组测量[拟合](commands/fit.md)得出，附 90 % 区间。芯片部分按上限之比换算；主机部分沿用 H200 所在的主机，并放宽 1.6 倍（一个标准差），"
+        "因为文章的主机未知。区间几乎全部来自主机。",
+    ),
     "verdict": ("verdict", "判断"),
     "verdict_impossible": ("impossible", "不可能"),
     "verdict_implausible": ("implausible", "不可信"),

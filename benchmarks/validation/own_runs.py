@@ -19,7 +19,7 @@ from phasemeter.predict.transfer import Target
 from phasemeter.record.file import read_run
 
 LIMIT = {"prefill": 0.10, "decode": 0.05, "step": 0.05}
-DRAWS = 20
+DRAWS = 10
 
 
 class Held(Struct, frozen=True):

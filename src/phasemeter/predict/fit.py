@@ -21,18 +21,21 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-MOST_SLOWDOWN = 30.0
-"""No term of the chip is taken to run below 1/30 of its ceiling: a bound that keeps a term which the data does not show
-finite. ERNIE's worst kernels (one-row GEMMs on an A100) reach 1/13 (aiconfigurator's table)."""
+MOST_SLOWDOWN = 12.0
+"""No term of the chip is taken to run below 1/12 of its ceiling: a bound that keeps a term which the data does not show
+finite. All kernels of ERNIE's decode step on an H200 together take 5.6 times their floor (profiled), its worst alone
+(one-row products on an A100) 13 times (aiconfigurator's table)."""
 
 _SOFT = 0.08
 """Relative error from which a cell counts less than quadratically: about the repeatability of a quiet machine."""
-_PRIOR_LOG_SD = 1.0
-"""A weak prior on the chip's slowdowns, 1.6 times within a factor of e either way: GEMMs reach 61 to 73 % of the peak
-in the A100 and H100 tables. It decides only what the cells leave open."""
-_PRIOR_CENTRE = 1.6
-_PRIOR_WEIGHT = 0.02
-"""A slowdown one standard deviation off its prior weighs as much as one cell missed by 2 %."""
+_PRIORS = {"memory": (2.0, 0.5), "kv": (2.0, 0.5)}
+_PRIOR = (1.6, 1.0)
+"""Weak priors on the chip's slowdowns, (centre, standard deviation of the logarithm); they decide only what the cells
+leave open. Large matrix products reach 61 to 73 % of the peak in the A100 and H100 tables, attention 41 to 61 %.
+Reading weights takes 1.3 (large models) to 3 times its floor (ERNIE's shortest prefill on an A100), and has the tighter
+prior: at batch 1 it is a constant, as the host's is, which else it would stand in for."""
+LEAST_NOISE = 0.02
+"""How well a cell is known at best, as the standard deviation of its logarithm: what a prior weighs against."""
 
 
 class KernelPrior(Struct, frozen=True):
@@ -64,9 +67,10 @@ def fit_form(
     weights: Sequence[float] | None = None,
     priors: Sequence[KernelPrior] = (),
     start: Sequence[float] | None = None,
+    noise: float = LEAST_NOISE,
 ) -> Fitted | None:
-    """Fit `form` to cells given by their features and seconds, from `start` where it is known (a fit to almost the
-    same cells); None where they cannot carry it: fewer cells than
+    """Fit `form` to cells given by their features and seconds, each known to within `noise` (relative), from `start`
+    where it is known (a fit to almost the same cells); None where they cannot carry it: fewer cells than
     coefficients, a term that is 0 in all of them, or two that differ in nothing but scale."""
     import numpy as np
 
@@ -75,6 +79,7 @@ def fit_form(
     if matrix.shape[0] < len(form.terms) or not _carries(matrix, form):
         return None
     solver = _Solver(form, matrix, measured, weights, priors)
+    solver.noise = max(noise, LEAST_NOISE)
     begins = solver.starts() if start is None else [np.array(start, dtype=np.float64)]
     best = min((solver.solve(begin) for begin in begins), key=lambda found: found[1])
     coefficients = best[0]
@@ -94,11 +99,15 @@ def shaken(form: Form, priors: Sequence[KernelPrior], random: np.random.Generato
     found: list[KernelPrior] = []
     for term in form.terms:
         if form.scaled and term.part in ("roof", "gpu"):
-            known = told.get(term.feature, KernelPrior(term.feature, _PRIOR_CENTRE, _PRIOR_LOG_SD))
+            known = told.get(term.feature) or _weak(term.feature)
             drawn = known.slowdown * math.exp(known.log_sd * float(random.standard_normal()))
             centre = min(max(drawn, 1.0), MOST_SLOWDOWN)
             found.append(KernelPrior(term.feature, centre, known.log_sd))
     return tuple(found)
+
+
+def _weak(feature: str) -> KernelPrior:
+    return KernelPrior(feature, *_PRIORS.get(feature, _PRIOR))
 
 
 def seconds_of(form: Form, coefficients: Floats, matrix: Floats) -> Floats:
@@ -156,13 +165,14 @@ class _Solver:
         self.weights = np.sqrt(
             np.ones(measured.size) if weights is None else np.array(weights, dtype=np.float64)
         )
+        self.noise = LEAST_NOISE
         self.least = np.array(form.least())
         chip = np.array([term.part in ("roof", "gpu") for term in form.terms])
         self.chip = chip & form.scaled
         told = {prior.feature: prior for prior in priors}
-        known = [told.get(term.feature) for term in form.terms]
-        self.centre = np.array([_PRIOR_CENTRE if k is None else k.slowdown for k in known])
-        self.spread = np.array([_PRIOR_LOG_SD if k is None else k.log_sd for k in known])
+        known = [told.get(term.feature) or _weak(term.feature) for term in form.terms]
+        self.centre = np.array([prior.slowdown for prior in known])
+        self.spread = np.array([prior.log_sd for prior in known])
         largest = np.abs(matrix).max(axis=0)
         self.unit = np.where(self.chip, 1.0, np.median(measured) / np.where(largest > 0, largest, 1.0))
 
@@ -220,7 +230,5 @@ class _Solver:
         fit = self.weights * np.log(told / self.measured)
         if not self.chip.any():
             return fit
-        prior = (
-            _PRIOR_WEIGHT * np.log(coefficients[self.chip] / self.centre[self.chip]) / self.spread[self.chip]
-        )
+        prior = self.noise * np.log(coefficients[self.chip] / self.centre[self.chip]) / self.spread[self.chip]
         return np.concatenate((fit, prior))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from phasemeter.predict.features import Cell
-from phasemeter.predict.fit import Fitted, KernelPrior, fit_form
+from phasemeter.predict.fit import LEAST_NOISE, Fitted, KernelPrior, fit_form
 from phasemeter.predict.forms import Form
 
 _LEAST_VALUES = 3
@@ -98,14 +98,19 @@ def judge(
     groups: dict[str, list[int]],
     weights: Sequence[float] | None = None,
     priors: Sequence[KernelPrior] = (),
+    noise: float = LEAST_NOISE,
 ) -> Verdicts | None:
     """Fit and compare `forms`, each given by its number of terms as simpler or not; None where none can be fitted."""
-    able = [told for form in forms if (told := fit_form(form, rows, seconds, weights, priors)) is not None]
+    able = [
+        told
+        for form in forms
+        if (told := fit_form(form, rows, seconds, weights, priors, None, noise)) is not None
+    ]
     if not able:
         return None
     able = [fitted for fitted in able if not _idle(fitted)] or able
     ranked = sorted(able, key=lambda fitted: _aicc(fitted, rows, seconds))
-    found = [_judged(f, rows, seconds, groups, weights, priors) for f in ranked[:_MOST_JUDGED]]
+    found = [_judged(f, rows, seconds, groups, weights, priors, noise) for f in ranked[:_MOST_JUDGED]]
     best = min(found, key=lambda judged: judged.score)
     within = [judged for judged in found if _as_good(judged, best)]
     chosen = min(within, key=lambda judged: (len(judged.fitted.form.terms), judged.score))
@@ -134,6 +139,7 @@ def _judged(
     groups: dict[str, list[int]],
     weights: Sequence[float] | None,
     priors: Sequence[KernelPrior],
+    noise: float,
 ) -> Judged:
     held: list[HeldOut] = []
     means: list[float] = []
@@ -148,6 +154,7 @@ def _judged(
             None if weights is None else [weights[i] for i in rest],
             priors,
             fitted.coefficients,
+            noise,
         )
         if told is None:
             failed += 1

@@ -134,10 +134,13 @@ def fit_cells(
 
 
 def roof_of(run: Run, *, hardware: str | None, model_shape: str | None) -> Roof | None:
-    """The datasheet's ceilings where the machine is in the table (so that a fit can be carried over to another row of
-    it), else what was measured; None where model or machine is unknown."""
+    """A GPU's datasheet ceilings where it is in the table, so that a fit can be carried over to another row of it; else
+    what was measured (a CPU is seldom ours alone, and a share of its cores is no row); None where model or machine is
+    unknown."""
     found = roofs(best_header(run), hardware=hardware, model_shape=model_shape)
-    return found[-1] if found else None
+    if not found:
+        return None
+    return found[-1] if found[-1].hardware.kind == "gpu" else found[0]
 
 
 def save(model: FittedModel, path: Path) -> None:

@@ -91,8 +91,15 @@ def fit_phase(
     mine = [cell for cell in cells if cell.phase == phase]
     rows = [features(phase, cell.query, roof) for cell in mine]
     seconds = [cell.median_s for cell in mine]
+    noise = split_half(mine)
     told = judge(
-        forms_for(phase, rows, scaled=roof is not None), rows, seconds, groups_of(mine), None, priors
+        forms_for(phase, rows, scaled=roof is not None),
+        rows,
+        seconds,
+        groups_of(mine),
+        None,
+        priors,
+        noise or 0.0,
     )
     if told is None:
         return None
@@ -103,9 +110,9 @@ def fit_phase(
         widths=_widths(mine, chosen),
         score=chosen.score,
         residuals=_residuals(mine, rows, chosen),
-        noise=split_half(mine),
+        noise=noise,
         rivals=_rivals(told),
-        draws=_draws(chosen.fitted, mine, rows, priors, draws),
+        draws=_draws(chosen.fitted, mine, rows, priors, draws, noise or 0.0),
         domain=_domain(mine, rows),
         rows=tuple(rows),
     )
@@ -204,6 +211,7 @@ def _draws(
     rows: Sequence[dict[str, float]],
     priors: Sequence[KernelPrior],
     count: int,
+    noise: float,
 ) -> tuple[tuple[float, ...], ...]:
     """Coefficients after resampling cells, and the repeats inside them, with replacement; the prior's centre is drawn
     too, so that what only the prior decides varies as widely as the prior."""
