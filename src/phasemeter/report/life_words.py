@@ -86,8 +86,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "gaps_all": "All of its {n} gaps between tokens held such a step; {p50_beside} ms at the median, as the client "
         "saw them.",
         "longest_beside": "The longest gap, {gap} ms before token {token}, spans {steps} that prefilled "
-        "{tokens} tokens "
-        "of others.",
+        "{tokens} tokens of others; the engine took {engine} ms for it.",
         "longest_alone": "The longest gap, {gap} ms before token {token}, spans {steps} that prefilled nobody; the "
         "engine took {engine} ms for it.",
         "one_step": "a step",
@@ -201,7 +200,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "中位 {p50_beside} 毫秒，其余间隔中位 {p50_alone} 毫秒。",
         "gaps_all": "它的 {n} 个 token 间隔全都包含这样的步；在客户端看来，中位 {p50_beside} 毫秒。",
         "longest_beside": "最长的间隔在第 {token} 个 token 之前，{gap} 毫秒，跨 {steps}，其中为别的请求 prefill "
-        "了 {tokens} 个 token。",
+        "了 {tokens} 个 token；引擎为此用了 {engine} 毫秒。",
         "longest_alone": "最长的间隔在第 {token} 个 token 之前，{gap} 毫秒，跨 {steps}，其中没有 prefill；"
         "引擎为此用了 {engine} 毫秒。",
         "one_step": "1 个引擎步",

@@ -48,7 +48,7 @@ def test_the_sentences_of_a_disturbed_request_hold_its_numbers():
     assert "They took 40.0 ms, ~30.0 ms more" in steps
     assert "2 of its 11 gaps" in gaps
     assert "44 %" in gaps
-    assert "prefilled 128 tokens of others" in longest
+    assert "prefilled 128 tokens of others; the engine took " in longest  # what of the gap is the engine's
 
 
 def test_the_picture_draws_every_step_once_as_wide_as_it_took():
