@@ -89,3 +89,16 @@ def test_one_cell_is_undecided(capfd, tmp_path):
     code, _, err = call(capfd, "fit", run)
     assert code == 3
     assert "--input-tokens 64,256,1024" in err
+
+
+def test_explain_shows_each_cell_from_its_floor_to_what_was_measured(capfd, saved):
+    run = H200 / "h200-local-eager.jsonl.gz"
+    code, out, _ = call(capfd, "explain", run, "--fit", saved, "--json")
+    assert code == 0
+    told = json.loads(out)["waterfall"]
+    assert {one["phase"] for one in told} == {"first", "decode"}
+    for one in told:
+        assert sum(step["ms"] for step in one["steps"]) == pytest.approx(one["measured_ms"])
+        assert one["steps"][0]["name"] == "floor"
+        assert all(step["ms"] >= 0 for step in one["steps"][:-1])
+    assert "+ unexplained" in call(capfd, "explain", run, "--fit", saved)[1]

@@ -18,6 +18,7 @@ from phasemeter.record.run import Run, merge
 
 if TYPE_CHECKING:
     from phasemeter.explain.slo import Slo
+    from phasemeter.predict.waterfall import Waterfall
 
 
 @click.command("explain")
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 @click.option("--model-shape", metavar="NAME|config.json", help="Compute floors for this model shape.")
 @slo_flag
 @request_flag
+@click.option(
+    "--fit",
+    type=click.Path(path_type=Path),
+    metavar="MODEL.json",
+    help="Show each cell from its floor to what was measured, by this fit.",
+)
 @click.option("--strict", is_flag=True, help="Exit 1 when the run's verdict is invalid.")
 @json_flag
 @lang_flag
@@ -35,6 +42,7 @@ def command(
     model_shape: str | None,
     slo: str | None,
     request: str | None,
+    fit: Path | None,
     strict: bool,
     as_json: bool,
     lang: str,
@@ -50,9 +58,17 @@ def command(
     asked = slo_of(slo)
     run = merge([read_given(path) for path in runs])
     if request is not None:
-        whole = {"--hardware": hardware, "--model-shape": model_shape, "--slo": slo, "--strict": strict}
+        whole = {
+            "--hardware": hardware,
+            "--model-shape": model_shape,
+            "--slo": slo,
+            "--fit": fit,
+            "--strict": strict,
+        }
         return show_request(run, request, as_json=as_json, lang=lang, merged=len(runs) > 1, others=whole)
-    invalid = show(run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape, slo=asked)
+    invalid = show(
+        run, as_json=as_json, lang=lang, hardware=hardware, model_shape=model_shape, slo=asked, fit=fit
+    )
     return 1 if strict and invalid else 0
 
 
@@ -64,14 +80,17 @@ def show(
     hardware: str | None = None,
     model_shape: str | None = None,
     slo: Slo | None = None,
+    fit: Path | None = None,
 ) -> bool:
     """Print the explanation on stdout; True when the run's verdict is invalid."""
     from phasemeter.explain.summary import summarise, summary_json
 
     whole = run if isinstance(run, Run) else read_run(run)
     summary = summarise(whole, hardware=hardware, model_shape=model_shape, slo=slo)
+    steps = None if fit is None else _waterfalls(whole, fit)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(summary_json(summary)), indent=2).decode())
+        told = summary_json(summary) | ({} if steps is None else {"waterfall": msgspec.to_builtins(steps)})
+        click.echo(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
     else:
         from rich.console import Console
 
@@ -81,4 +100,16 @@ def show(
         # Piped output keeps a readable width; a terminal its own.
         console = Console(width=None if sys.stdout.isatty() else 100, highlight=False)
         render_terminal(view_of([(whole, summary)], lang), console)
+        if steps is not None:
+            from phasemeter.report.predict_waterfall import render_waterfalls
+
+            render_waterfalls(steps, lang, console)
     return summary.verdict == "invalid"
+
+
+def _waterfalls(run: Run, fit: Path) -> tuple[Waterfall, ...]:
+    from phasemeter.predict.cells import cells_of
+    from phasemeter.predict.model import load
+    from phasemeter.predict.waterfall import waterfalls
+
+    return waterfalls(load(fit), cells_of(run))

@@ -87,7 +87,7 @@ def _phases(query: Query, readings: Readings) -> list[Cell]:
 
     blocks = readings.by_cell(lambda cell: cell.block)
     found: list[Cell] = []
-    for phase in ("prefill", "first", "front_end"):
+    for phase in ("prefill", "first", "front_end", "queue"):
         ns = readings.ns(phase)
         known = (ns != ABSENT) & (ns > 0)
         if known.any() and bool((ns != ABSENT).all()):
