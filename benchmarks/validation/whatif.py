@@ -22,6 +22,7 @@ from phasemeter.explain.stages import stretches
 from phasemeter.predict.model import FittedModel, load
 from phasemeter.predict.steps import StepModel
 from phasemeter.predict.whatif import simulate
+from phasemeter.predict.whatif_fitted import machine_of
 from phasemeter.predict.whatif_load import EngineSettings, Traffic
 from phasemeter.predict.whatif_outcome import Outcome as Simulated
 from phasemeter.record.engine import Outcome
@@ -54,7 +55,7 @@ class Beside(Struct, frozen=True):
 
 
 class Level(Struct, frozen=True):
-    """One level of the run. `present` is the mean number of requests in the system, measured and simulated."""
+    """One level of the run. `present` is the mean number of requests sent and not ended, measured and simulated."""
 
     name: str
     requests: int
@@ -108,7 +109,8 @@ def _level(model: StepModel, name: str, parts: list[list[Timeline]], settings: E
     ]
     lasted = [(max(one.end_ns for one in part) - part[0].arrived_ns) / 1e9 for part in good]
     spent_s = sum(one.end_ns - one.arrived_ns for one in ok) / 1e9
-    present = sum(one.present * one.lasted_s for one in played) / sum(one.lasted_s for one in played)
+    simulated_s = sum(float(one.values_s("e2e").sum()) for one in played)
+    present = simulated_s / sum(one.lasted_s for one in played)
     failed = sum(len(part) for part in parts) - len(ok)
     return Level(name, len(ok), failed, (spent_s / sum(lasted), present), tuple(rows))
 
@@ -193,11 +195,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = parser().parse_args(arguments)
-    model = load(args.model)
+    fitted = load(args.model)
+    model = machine_of(fitted).steps
     levels = [
         level
         for path in args.run
-        for level in compare(model, read_run(path), settings_of(args, model), closed=not args.open_only)
+        for level in compare(model, read_run(path), settings_of(args, fitted), closed=not args.open_only)
     ]
     print(table(levels))
     if args.json is not None:

@@ -1,9 +1,9 @@
 """What if: a discrete-event simulation of continuous-batching replicas, driven by a model of their steps.
 
-Events are arrivals and ends of spans of steps (`whatif_engine`), handled in order of time; what arrives at the very
-moment at which a step ends is seen by the next one. A request arrives at the engine when the front end is done with it
-(`StepModel.front_end_s`), is routed then, and its tokens are there when their step ends. With several replicas a policy
-(`routing`) chooses by the requests and tokens in flight at that moment.
+Events are a client's sends, arrivals at an engine and ends of spans of steps (`whatif_engine`), handled in order of
+time; what arrives at the very moment at which a step ends is seen by the next one. A sent request is routed at once
+(several replicas: a policy of `routing` chooses by the requests and tokens in flight), passes the replica's front end
+(`whatif_front_end`), and waits in the engine's queue. Its tokens are there when their step ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from phasemeter.predict.routing import Backend, Policy, RoundRobin, Ticket, give_back, prefilled, take
 from phasemeter.predict.steps import StepModel
 from phasemeter.predict.whatif_engine import Replica
+from phasemeter.predict.whatif_front_end import FrontEnd
 from phasemeter.predict.whatif_load import EngineSettings, Traffic, check_settings, check_traffic
 from phasemeter.predict.whatif_outcome import Ledger, Outcome, Series
-from phasemeter.predict.whatif_times import DecodeTimes, checked_s
+from phasemeter.predict.whatif_times import DecodeTimes
 from phasemeter.record.errors import InputError
 
 MOST_REPLICAS = 1024
+_SENT, _SHARED, _ARRIVED = 0, 1, 2
 
 
 def simulate(
@@ -55,11 +57,12 @@ class _Simulation:
         self._replicas = [
             Replica(settings, model, times[id(model)], traffic, self._ledger) for model in models
         ]
-        self._front_end = models[0].front_end_s
+        self._front_ends = [FrontEnd(model) for model in models]
         self._backends = [Backend(str(i)) for i in range(len(models))] if len(models) > 1 else []
         self._tickets: dict[int, Ticket] = {}
         self._followers = _followers(traffic)
-        self._arrivals: list[tuple[float, int]] = []
+        self._coming: list[tuple[float, int, int]] = []
+        """(moment, `_SENT` or `_SHARED` or `_ARRIVED`, request; of a shared front end its replica)."""
         self._next = 0
         self._spans: list[tuple[float, int]] = []
         self._busy_s = 0.0
@@ -68,12 +71,20 @@ class _Simulation:
     def play(self) -> Outcome:
         """All events in order."""
         self._seed()
-        arrivals, spans = self._arrivals, self._spans
-        while arrivals or spans:
-            now_s = min(arrivals[0][0] if arrivals else spans[0][0], spans[0][0] if spans else arrivals[0][0])
+        coming, spans = self._coming, self._spans
+        while coming or spans:
+            now_s = coming[0][0] if coming else spans[0][0]
+            if spans and spans[0][0] < now_s:
+                now_s = spans[0][0]
             ready = self._complete(now_s)
-            while arrivals and arrivals[0][0] <= now_s:
-                self._deliver(heapq.heappop(arrivals)[1], now_s, ready)
+            while coming and coming[0][0] <= now_s:
+                _, kind, i = heapq.heappop(coming)
+                if kind == _ARRIVED:
+                    self._deliver(i, now_s, ready)
+                elif kind == _SENT:
+                    self._send(i, now_s)
+                else:
+                    self._share(i, now_s)
             for which in ready:
                 replica = self._replicas[which]
                 if replica.begin(now_s):
@@ -103,16 +114,32 @@ class _Simulation:
         return ready
 
     def _deliver(self, i: int, now_s: float, ready: list[int]) -> None:
-        which = self._route(i) if self._backends else 0
+        which = self._ledger.replica[i]
         replica = self._replicas[which]
         self._ledger.arrived(i, now_s)
-        self._ledger.replica[i] = which
         replica.enqueue(i)
         if not replica.steps:
             if which not in ready:
                 ready.append(which)
         elif replica.cut(now_s):
             heapq.heappush(self._spans, (replica.end_s, which))
+
+    def _send(self, i: int, now_s: float) -> None:
+        which = self._ledger.replica[i] = self._route(i) if self._backends else 0
+        front_end, tokens = self._front_ends[which], self._traffic.input_tokens[i]
+        if not front_end.shared:
+            heapq.heappush(self._coming, (now_s + front_end.alone_s(tokens), _ARRIVED, i))
+        elif front_end.enter(i, tokens, now_s):
+            heapq.heappush(self._coming, (front_end.next_s, _SHARED, which))
+
+    def _share(self, which: int, now_s: float) -> None:
+        front_end = self._front_ends[which]
+        if front_end.next_s != now_s:
+            return  # others have come since, so it is later
+        for i, rest_s in front_end.leave(now_s):
+            heapq.heappush(self._coming, (now_s + rest_s, _ARRIVED, i))
+        if front_end.next_s >= 0.0:
+            heapq.heappush(self._coming, (front_end.next_s, _SHARED, which))
 
     def _route(self, i: int) -> int:
         ticket = self._tickets[i] = self._traffic.ticket(i)
@@ -137,8 +164,7 @@ class _Simulation:
         """Request `i` is sent after its pause."""
         think_s = self._traffic.think_s
         issued_s = self._ledger.issued_s[i] = now_s + (think_s[i] if think_s is not None else 0.0)
-        arrives_s = issued_s + checked_s(self._front_end(self._traffic.input_tokens[i]))
-        heapq.heappush(self._arrivals, (arrives_s, i))
+        heapq.heappush(self._coming, (issued_s, _SENT, i))
 
     def _seed(self) -> None:
         users, arrive_s = self._traffic.users, self._traffic.arrive_s
@@ -147,12 +173,12 @@ class _Simulation:
             for i in range(self._next):
                 self._issue(i, 0.0)
             return
-        follow, tokens = self._traffic.after, self._traffic.input_tokens
+        follow = self._traffic.after
         for i in range(self._n):
             if follow is None or follow[i] < 0:
                 self._ledger.issued_s[i] = arrive_s[i]
-                self._arrivals.append((arrive_s[i] + checked_s(self._front_end(tokens[i])), i))
-        heapq.heapify(self._arrivals)
+                self._coming.append((arrive_s[i], _SENT, i))
+        heapq.heapify(self._coming)
 
     def _sample(self, now_s: float) -> None:
         running = sum(len(replica.running) for replica in self._replicas)

@@ -27,10 +27,34 @@ RESERVE_BYTES = 1.5e9
 """Activations and captured graphs, a round number for models of a few billion parameters and less."""
 
 
-class ScaledSteps(Struct, frozen=True):
-    """Another step model, each of its times multiplied."""
+class FittedSteps(Struct, frozen=True):
+    """A fitted model's steps, and its front end as one that is shared: what each request beside it costs one that is
+    sent together with others is the work of that other, for of B that come at once each takes B times as long."""
 
-    model: StepModel
+    steps: PlayedSteps
+    front_end: PhaseFit | None = None
+
+    def step_s(self, prefill: Sequence[tuple[int, int]], decode: tuple[int, int] = (0, 0)) -> float:
+        """As `StepModel.step_s`."""
+        return self.steps.step_s(prefill, decode)
+
+    def front_end_s(self, input_tokens: int) -> float:
+        """As `StepModel.front_end_s`: of a request alone."""
+        return self.steps.front_end_s(input_tokens)
+
+    def front_end_busy_s(self, input_tokens: int) -> float:
+        """As `SharedFrontEnd.front_end_busy_s`."""
+        if self.front_end is None:
+            return 0.0
+        row = {"one": 1.0, "input": float(input_tokens), "others": 1.0, "batch_input": float(input_tokens)}
+        beside = self.front_end.fitted.seconds(row)
+        return max(0.0, beside - self.front_end_s(input_tokens))
+
+
+class ScaledSteps(Struct, frozen=True):
+    """Another model's steps and front end, each of its times multiplied."""
+
+    model: FittedSteps
     prefill: float = 1.0
     decode: float = 1.0
     front_end: float = 1.0
@@ -43,6 +67,10 @@ class ScaledSteps(Struct, frozen=True):
         """As `StepModel.front_end_s`."""
         return self.model.front_end_s(input_tokens) * self.front_end
 
+    def front_end_busy_s(self, input_tokens: int) -> float:
+        """As `SharedFrontEnd.front_end_busy_s`."""
+        return self.model.front_end_busy_s(input_tokens) * self.front_end
+
 
 class Machine(Struct, frozen=True):
     """The fitted model's own machine, or one it is carried over to. `changed`: what differs, empty for its own."""
@@ -50,7 +78,7 @@ class Machine(Struct, frozen=True):
     name: str
     model: FittedModel
     roof: Roof | None
-    steps: PlayedSteps
+    steps: FittedSteps
     changed: tuple[str, ...] = ()
     hardware: str | None = None
 
@@ -67,17 +95,17 @@ class Bracket(Struct, frozen=True):
 def machine_of(model: FittedModel, hardware: str | None = None) -> Machine:
     """The model's own machine, or the chip named `hardware` by transfer. Raises InputError for an unknown name,
     UndecidedError where nothing can be carried over."""
-    to = target(model.roof, hardware=hardware)
+    to, front_end = target(model.roof, hardware=hardware), model.phases.get("front_end")
     if hardware is None or to.roof is None:
-        return Machine(model.machine, model, model.roof, model.steps)
+        return Machine(model.machine, model, model.roof, FittedSteps(model.steps, front_end))
     steps = PlayedSteps(
         prefill=_prefill(model),
         decode=_decode(model),
-        front_end=model.phases.get("front_end"),
+        front_end=front_end,
         roof=to.roof,
         budget_tokens=model.budget_tokens,
     )
-    return Machine(to.roof.hardware.name, model, to.roof, steps, to.changed, hardware)
+    return Machine(to.roof.hardware.name, model, to.roof, FittedSteps(steps, front_end), to.changed, hardware)
 
 
 def bracket(machine: Machine, typical: Query) -> Bracket:
