@@ -26,6 +26,8 @@ COMMANDS: dict[str, str] = {
     "audit": "Judge claims about inference times by arithmetic.",
     "fit": "Fit a model of prefill and decode time to runs of one machine.",
     "predict": "Predict lengths, batches, number formats, models and chips that were not measured.",
+    "whatif": "Simulate a load on an engine that a fitted model describes.",
+    "capacity": "Say how many replicas, with which flags, carry a traffic within objectives.",
     "compare": "Say what changed between two measurements; gate a change in CI.",
     "report": "Write a run's report as a page that works offline.",
     "simulate": "Serve a model of known timing, to calibrate clients with.",
