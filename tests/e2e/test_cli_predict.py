@@ -101,4 +101,4 @@ def test_explain_shows_each_cell_from_its_floor_to_what_was_measured(capfd, save
         assert sum(step["ms"] for step in one["steps"]) == pytest.approx(one["measured_ms"])
         assert one["steps"][0]["name"] == "floor"
         assert all(step["ms"] >= 0 for step in one["steps"][:-1])
-    assert "+ unexplained" in call(capfd, "explain", run, "--fit", saved)[1]
+    assert "unexplained" in call(capfd, "explain", run, "--fit", saved)[1]
