@@ -76,6 +76,24 @@ def test_a_server_that_reads_ids_as_text_takes_none() -> None:
         assert with_engine(oracle, _info, api="completions").takes_token_ids is False
 
 
+def test_a_first_token_without_a_text_leaves_no_doubt_whether_chunks_are_counted() -> None:
+    """A token that is half a character comes as nothing but a finish reason; another one is asked for."""
+    told = {"prompt_tokens": 8, "completion_tokens": 1}
+    asked = 0
+
+    def answer(seen: Seen) -> Script:
+        nonlocal asked
+        if seen.method == "GET":
+            return models("m") if seen.path == "/v1/models" else whole("404 Not Found", b"")
+        asked += 1
+        return stream([(0, text("" if asked == 1 else "a", "length", usage=told)), (0, usage_chunk(1, 8))])
+
+    with Oracle(answer, raw=True) as oracle:
+        info = with_engine(oracle, _info, api="completions")
+    assert info.details["usage"] == "with every chunk"
+    assert asked == 2
+
+
 def test_usage_not_asked_for() -> None:
     with Oracle(_picky(rejects=set()), raw=True) as oracle:
         info = with_engine(oracle, _info, api="completions", stream_usage=False)
