@@ -19,9 +19,11 @@ _STEPS = ("floor", "kernels", "host", "other requests", "queue", "front end", "u
 def render_waterfalls(found: Sequence[Waterfall], lang: str, console: Console) -> None:
     """Print one line a cell and phase; steps that nobody has are left out."""
     used = [name for name in _STEPS if any(step.name == name for one in found for step in one.steps)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     for key in ("phase", "cell", *(f"step_{name}" for name in used), "measured"):
-        table.add_column(say(lang, key), justify="left" if key in ("phase", "cell") else "right")
+        table.add_column(
+            say(lang, key), justify="left" if key in ("phase", "cell") else "right", no_wrap=True
+        )
     for one in found:
         steps = {step.name: step.ms for step in one.steps}
         table.add_row(

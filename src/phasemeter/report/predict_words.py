@@ -54,8 +54,8 @@ WORDS: dict[str, dict[str, str]] = {
         "step_other requests": "+ others",
         "step_queue": "+ queue",
         "step_front end": "+ front end",
-        "step_unexplained": "+ unexplained",
-        "measured": "= measured",
+        "step_unexplained": "unexplained",
+        "measured": "measured",
     },
     "zh": {
         "fitted": "拟合：{model}，{dtype}，{engine} {version}，{machine}",
@@ -105,8 +105,8 @@ WORDS: dict[str, dict[str, str]] = {
         "step_other requests": "+ 其他请求",
         "step_queue": "+ 排队",
         "step_front end": "+ 前端",
-        "step_unexplained": "+ 未解释",
-        "measured": "= 实测",
+        "step_unexplained": "未解释",
+        "measured": "实测",
     },
 }
 
