@@ -97,6 +97,9 @@ class VllmServer:
         elif options.spans:
             mend = "a server at a --url sends its spans where it was told to; leave it out"
             raise InputError("--engine-spans", "given", mend)
+        elif options.steps:
+            mend = "nobody tells the steps of a server at a --url; leave it out, or have Phasemeter start the server"
+            raise InputError("--engine-steps", "given", mend)
         self._child: Child | None = None
         self._seen: SeenFile | None = None
         self._spans: SpanReceiver | None = None

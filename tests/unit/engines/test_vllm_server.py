@@ -159,6 +159,14 @@ async def test_steps_ask_the_engine_for_what_they_need(tmp_path):
     await engine.close()
 
 
+@pytest.mark.parametrize("what", ["steps", "spans"])
+def test_what_a_server_at_a_url_does_not_tell_is_refused(what):
+    with pytest.raises(InputError, match=f"--engine-{what}"):
+        open_engine(
+            EngineSpec(kind="vllm", url="http://127.0.0.1:1", **{f"engine_{what}": True}), MonotonicClock()
+        )
+
+
 async def test_spans_are_received_while_the_server_runs(tmp_path):
     engine = engine_of(spec(tmp_path, engine_spans=True))
     await engine.start()
