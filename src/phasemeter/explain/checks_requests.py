@@ -87,7 +87,10 @@ def contradictions(case: Case) -> Check:
     verdict = grade(share(hit, case.ok), warn=0.0, invalid=CONTRADICTIONS_INVALID)
     listed = ", ".join(f"{name} {n}" for name, n in names.most_common())
     evidence = f"{len(hit)} of {len(case.ok)} requests: {listed}; first: {hit[0][0].evidence}"
-    mend = "do not use the engine's phases until both sides agree; are reports joined to the right requests?"
+    mend = (
+        "do not use the engine's phases until both sides agree: was our client late (client_lag), or are reports "
+        "joined to the wrong requests?"
+    )
     return graded("contradictions", verdict, evidence, mend)
 
 
