@@ -127,7 +127,8 @@ fidelity: $(STAMPS)/core
 	$(BIN)/python benchmarks/fidelity/run.py --part levels --part truths --part faults --part long $(FIDELITY_ARGS)
 
 validation: $(STAMPS)/core
-	$(BIN)/python benchmarks/h200/article_page.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/h200/article_page.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python benchmarks/validation/page.py
 
 dist: $(STAMPS)/core
 	$(PIP) build

@@ -34,9 +34,9 @@ TEXT: dict[str, tuple[str, str]] = {
     "predicted_how": (
         "Predicted for the A100: a [fit](commands/fit.md) to our first run, with its 90 % interval. The chip's part goes by the "
         "ratio of ceilings; the host's part is that of our H200's host, widened by a factor of 1.6 (one standard deviation), since "
-        "nobody knows the article's host. Nearly all of the interval is the host's.",
+        "nobody knows the article's host. Nearly all of the interval is the host's. It is for the vLLM that we ran, not for the article's.",
         "对 A100 的预测：由第一组测量[拟合](commands/fit.md)得出，附 90 % 区间。芯片部分按上限之比换算；主机部分沿用 H200 所在的主机，并放宽 1.6 倍（一个标准差），"
-        "因为文章的主机未知。区间几乎全部来自主机。",
+        "因为文章的主机未知。区间几乎全部来自主机。预测针对我们所用的 vLLM 版本，而非文章所称的版本。",
     ),
     "verdict": ("verdict", "判断"),
     "verdict_impossible": ("impossible", "不可能"),

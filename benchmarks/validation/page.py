@@ -82,14 +82,15 @@ def _silicon() -> list[str]:
         f"**Median over the set-ups of the mean error: TPOT {_p(tpot)} (at most 5 %: {_met(tpot <= 0.05)}), TTFT"
         f" {_p(ttft)} (at most 18 %: {_met(ttft <= 0.18)}).** TPOT misses 5 % in {len(failing)} set-ups, TTFT 18 % in"
         f" {len(late)}.",
-        "Why they miss: (1) The smallest and the largest batch are extrapolated; a table of"
-        " three to six batches leaves"
-        " little to draw a line through, and most of a large error is there. (2) TTFT of these"
-        " rows is not prefill alone: it"
-        " holds the wait for a place in the batch and the other prompts of a closed loop, which each engine orders"
-        " differently; with short queues it falls with the batch. (3) Llama-8B at TP 4 and 8 has"
-        " rows at batch 8 to 32 whose"
-        " TTFT varies several times with the output length alone. (4) The gb200 rows are of two lengths only.",
+        "What is hard about them: (1) the smallest and the largest batch are extrapolated, from"
+        " three to six batches in all."
+        " (2) TTFT of these rows is not prefill alone: it holds the wait for a place in the"
+        " batch and the other prompts of"
+        " a closed loop, which each engine orders differently. (3) In the rows of Llama-8B at TP"
+        " 4 and 8 TTFT grows 2.1 to"
+        " 3.1 times with the output length alone at batch 8, and 1.2 to 1.5 times at batch 32. (4)"
+        " The gb200 rows are of two"
+        " lengths, of one ratio of input to output, so that foreign prefill and batch are one to a fit.",
         _table(
             ["set-up", "rows", "batches", "TPOT mean", "worst", "TTFT mean", "worst", "note"],
             lines,
@@ -192,7 +193,7 @@ def _own() -> list[str]:
             ],
             lines,
         ),
-        "Cells beyond the limit. Batches differ by more than length does: requests of one batch do"
+        "Cells beyond the limit. Likely reasons, not shown here: requests of one batch do"
         " not reach the engine in one"
         " moment, so that which of them share a step is luck; and the client's TPOT over 16"
         " tokens includes how late the"
