@@ -141,8 +141,8 @@ def test_it_parses_and_means_something(typed, monkeypatch):
     options = context.params
     for name in re.findall(r"--api-key-env (\w+)", " ".join(typed.args)):
         monkeypatch.setenv(name, "a key")
-    if options.get("hardware"):
-        find_hardware(options["hardware"])
+    for name in filter(None, str(options.get("hardware") or "").split(",")):
+        find_hardware(name)
     shape = options.get("model_shape") or (options["name"] if context.info_name == "models" else None)
     if shape and not refers_to_a_file(shape):
         load_shape(shape)

@@ -20,6 +20,7 @@ from phasemeter.predict.phase import PhaseFit
 from phasemeter.predict.played import PlayedSteps
 from phasemeter.predict.steps import StepModel
 from phasemeter.predict.transfer import target
+from phasemeter.record.errors import InputError
 
 MEMORY_SHARE = 0.92
 """Of a GPU's memory that vLLM takes (`gpu_memory_utilization`, 0.32)."""
@@ -127,12 +128,20 @@ def bracket(machine: Machine, typical: Query) -> Bracket:
 
 def kv_blocks_of(machine: Machine, block_size: int) -> int | None:
     """Blocks of KV cache on the machine's memory: `MEMORY_SHARE` of it less the weights and `RESERVE_BYTES`; None where
-    model or memory is not known, or it is no GPU (a CPU's cache is as large as one says)."""
+    model or memory is not known, or it is no GPU (a CPU's cache is as large as one says). Raises InputError where the
+    weights leave nothing."""
     roof = machine.roof
     if roof is None or roof.hardware.kind != "gpu" or roof.hardware.memory_bytes is None:
         return None
     left = MEMORY_SHARE * roof.hardware.memory_bytes - roof.shape.weight_bytes(roof.dtype) - RESERVE_BYTES
-    return max(0, int(left / (block_size * roof.shape.kv_bytes_per_token(roof.dtype))))
+    blocks = int(left / (block_size * roof.shape.kv_bytes_per_token(roof.dtype)))
+    if blocks < 1:
+        raise InputError(
+            "hardware",
+            machine.name,
+            f"{roof.shape.name} in {roof.dtype} leaves its memory no KV cache; leave it out, or give --kv-blocks",
+        )
+    return blocks
 
 
 def _prefill(model: FittedModel) -> PhaseFit:
