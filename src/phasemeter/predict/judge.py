@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from phasemeter.predict.features import Cell
 from phasemeter.predict.fit import LEAST_NOISE, Fitted, KernelPrior, fit_form
-from phasemeter.predict.forms import Form
+from phasemeter.predict.forms import Form, Term
 
 _LEAST_VALUES = 3
 _MOST_JUDGED = 8
@@ -118,10 +118,14 @@ def judge(
 
 
 def _idle(fitted: Fitted) -> bool:
-    """Whether a term of the host or of other requests came out as nothing: a simpler form says the same."""
-    terms = fitted.form.terms
-    most = [max((abs(line[i]) for line in fitted.jacobian), default=1.0) for i in range(len(terms))]
-    return any(m < _IDLE and term.part in ("host", "apart") for m, term in zip(most, terms, strict=True))
+    """Whether a term of the host or of other requests came out as nothing: a simpler form says the same. Not so the
+    constant beside a chip's weights: no form is without it, and the weights may stand in for it."""
+    form = fitted.form
+    most = [max((abs(line[i]) for line in fitted.jacobian), default=1.0) for i in range(len(form.terms))]
+    return any(
+        m < _IDLE and term.part in ("host", "apart") and not (form.scaled and term == Term("one"))
+        for m, term in zip(most, form.terms, strict=True)
+    )
 
 
 def _aicc(fitted: Fitted, rows: Sequence[dict[str, float]], seconds: Sequence[float]) -> float:
