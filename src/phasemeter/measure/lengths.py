@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
 
+from phasemeter.measure.text_file import UNZIPPABLE, open_text
 from phasemeter.record.errors import InputError
 
 MOST_TOKENS = 10_000_000
@@ -212,7 +213,7 @@ def _file_and_column(rest: str) -> tuple[str, str | None]:
 def _column_of(path: Path, column: str | None, text: str, field: str) -> list[int]:
     values: list[int] = []
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        with open_text(path) as lines:
             rows = csv.reader(lines)
             header: list[str] = next(rows, list[str]())
             place = _place(header, column, text, field)
@@ -226,7 +227,7 @@ def _column_of(path: Path, column: str | None, text: str, field: str) -> list[in
                     raise InputError(
                         field, text, f"the file has more than {_MOST_VALUES} rows; give a sample of it"
                     )
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error, *UNZIPPABLE) as error:
         raise InputError(field, text, f"the file cannot be read as CSV ({error})") from error
     if not values:
         raise InputError(field, text, "the file has no rows")
@@ -272,5 +273,7 @@ def _real(part: str, text: str, field: str, least: float) -> float:
     except ValueError:
         number = math.nan
     if not (math.isfinite(number) and least <= number <= MOST_TOKENS):
-        raise InputError(field, text, f"{part!r} is not a usable number here; it must be above 0")
+        raise InputError(
+            field, text, f"{part!r} is not usable here; give a number from {least:g} to {MOST_TOKENS}"
+        )
     return number

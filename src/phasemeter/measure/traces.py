@@ -26,6 +26,7 @@ from typing import TextIO, cast
 import msgspec
 from msgspec import Struct
 
+from phasemeter.measure.text_file import UNZIPPABLE, open_text
 from phasemeter.record.errors import InputError
 
 SAMPLES = {
@@ -79,10 +80,10 @@ def read_trace(
     """
     path, (start_ns, length_ns) = _located(name), window_ns
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        with open_text(path) as lines:
             found = _format(lines, name)
             held = _held(_READERS[found](lines, name), None if length_ns is None else start_ns + length_ns)
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error, *UNZIPPABLE) as error:
         raise InputError("--trace", name, f"the file cannot be read ({error})") from error
     if held.first_ns is None:
         raise InputError("--trace", name, "the file has a header and no rows")
@@ -92,6 +93,8 @@ def read_trace(
         key=lambda row: row.at_ns,  # stable: rows of one moment keep their order
     )
     rows = [row for row in rows if row.at_ns >= 0 and (length_ns is None or row.at_ns < length_ns)]
+    if not rows and window_ns == (0, None):
+        raise InputError("--trace", name, "no row has tokens in both its prompt and its answer")
     if not rows:
         last_s = (held.last_ns - held.first_ns) / 1e9
         raise InputError("--trace-window", name, f"no row to send lies in it; the trace lasts {last_s:.3f} s")

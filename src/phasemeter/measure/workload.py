@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from phasemeter.measure.load import Workload
+from phasemeter.measure.text_file import UNZIPPABLE, read_text
 from phasemeter.measure.workload_conversations import Conversations, ConversationsSpec
 from phasemeter.measure.workload_lengths import ByLengths, LengthsSpec
 from phasemeter.measure.workload_prefixes import Prefixes, PrefixesSpec
@@ -104,8 +105,8 @@ def _split(spec: dict[str, object]) -> tuple[str, dict[str, object]]:
 
 def _from_toml(text: str) -> dict[str, object]:
     try:
-        spec: dict[str, object] = tomllib.loads(Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        spec: dict[str, object] = tomllib.loads(read_text(Path(text)))
+    except (OSError, ValueError, *UNZIPPABLE) as error:
         raise InputError(FIELD, text, f"the file cannot be read as TOML ({error})") from error
     _split(spec)
     return spec

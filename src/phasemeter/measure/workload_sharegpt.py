@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from phasemeter.measure.item import Item
 from phasemeter.measure.load import Stage
+from phasemeter.measure.text_file import UNZIPPABLE, read_text
 from phasemeter.measure.text_tokens import open_tokenizer
 from phasemeter.measure.workload_lengths import STAGE_INDICES, source
 from phasemeter.record.errors import InputError
@@ -97,8 +98,8 @@ def _fits(question: _Question, spec: ShareGptSpec) -> bool:
 
 def _questions(path: Path, count: Callable[[str], int]) -> Iterator[_Question]:
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
+        text = read_text(path)
+    except (OSError, ValueError, *UNZIPPABLE) as error:
         raise InputError(f"{_FIELD} file", str(path), f"the file cannot be read ({error})") from error
     if text.lstrip().startswith("["):
         yield from _of_list(path, text, count)
