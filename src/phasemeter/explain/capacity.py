@@ -134,10 +134,30 @@ def _largest(
     least = np.min(np.stack(drawn), axis=0)
     level, draws = float(least[0]), least[1:]
     low, high = (float(v) for v in np.quantile(draws, (0.025, 0.975), method="inverted_cdf"))
+    low, high = _held(low, high, loads, levels)
     if level == 0.0 or level == float("inf"):
         where: Literal["above", "below"] = "below" if level == 0.0 else "above"
         return Largest(None, _finite(low), _finite(high), met_at, not_met_at, where, by_condition)
     return Largest(level, _finite(low), _finite(high), met_at, not_met_at, "between", by_condition)
+
+
+def _held(
+    low: float, high: float, loads: tuple[float, ...], levels: Sequence[LevelLoad]
+) -> tuple[float, float]:
+    """The interval, held to the levels' own answers: few values drawn again look surer than they are, so it ends at no
+    place that would call an undecided level met or not met, and not beyond a level that is not met."""
+    met_at, not_met_at = _bracket(loads, levels)
+    floor, ceiling = met_at or 0.0, float("inf") if not_met_at is None else not_met_at
+    open_at = [
+        load
+        for load, level in zip(loads, levels, strict=True)
+        if level.slo is not None and level.slo.met is Met.UNDECIDED and load < ceiling
+    ]
+    if any(load <= low for load in open_at):
+        low = floor
+    if any(load >= high for load in open_at):
+        high = ceiling
+    return low, min(high, ceiling)
 
 
 def _bracket(loads: tuple[float, ...], levels: Sequence[LevelLoad]) -> tuple[float | None, float | None]:

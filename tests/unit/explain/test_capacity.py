@@ -55,6 +55,16 @@ def test_the_interval_covers_the_truth():
     assert hits >= 4
 
 
+def test_the_interval_ends_at_no_level_that_is_undecided_and_not_beyond_one_that_is_not_met():
+    """32 requests leave a 99th percentile open, however good each of them was."""
+    [found] = capacity(sweep(md1(2, 32, seed=3), md1(11, 600, seed=4)), "ttft_p99=600ms")
+    largest = found.largest
+    assert (largest.met_at, largest.not_met_at) == (None, 11)
+    assert 2 < largest.level < 11
+    assert largest.lo is None
+    assert largest.hi is None or largest.hi <= 11
+
+
 def test_where_all_levels_or_none_meet_only_a_bound_is_told():
     whole = sweep(*[md1(r, 600, seed=int(r)) for r in (2, 3, 4)])
     [above] = capacity(whole, "ttft_p90=60s")
