@@ -62,6 +62,12 @@ def test_whatif_takes_every_kind_of_load(capfd, saved, load):
     assert "ttft" in out
 
 
+def test_a_ramp_is_no_overload(capfd, saved):
+    ramp = ("--rate", "20", "--arrivals", "ramp:0.1", *LENGTHS, "--json")
+    told = json.loads(call(capfd, "whatif", saved, *ramp)[1])
+    assert told["growing"] is False
+
+
 def test_shared_prefixes_are_found_in_the_cache(capfd, saved):
     shared = (
         "--workload",

@@ -16,6 +16,7 @@ from phasemeter.cli.slo_flag import slo_of
 from phasemeter.cli.traffic_flags import (
     engine_settings_flags,
     fixed_flags,
+    is_steady,
     settings_of,
     traffic_flags,
     traffic_of,
@@ -101,7 +102,7 @@ def command(
         traffic=traffic_of(options, chosen),
         slo=objectives,
         settings=settings_of(options, model.budget_tokens),
-        steady="trace" not in chosen,
+        steady=is_steady(options, chosen),
         headroom=headroom,
         replicas_max=replicas_max,
         policy=str(options["routing"]),

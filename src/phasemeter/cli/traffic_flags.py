@@ -129,6 +129,12 @@ def fixed_flags(options: dict[str, object]) -> tuple[str, ...]:
     return tuple(name for name in ("max_num_seqs", "max_num_batched_tokens") if options.get(name) is not None)
 
 
+def is_steady(options: dict[str, object], given: Collection[str]) -> bool:
+    """Whether the traffic has one rate all the time; a trace, a ramp and bursts have not."""
+    kind = (text_of(options, "arrivals") or "poisson").partition(":")[0]
+    return "trace" not in given and kind not in {"ramp", "bursts"}
+
+
 def traffic_of(options: dict[str, object], given: Collection[str]) -> Traffic:
     """The requests that the options describe. Raises InputError for what contradicts, is missing or cannot be read."""
     _contradictions(options, given)

@@ -10,7 +10,13 @@ import msgspec
 
 from phasemeter.cli.flags import FiniteRange, json_flag, lang_flag
 from phasemeter.cli.load_flags import given
-from phasemeter.cli.traffic_flags import engine_settings_flags, settings_of, traffic_flags, traffic_of
+from phasemeter.cli.traffic_flags import (
+    engine_settings_flags,
+    is_steady,
+    settings_of,
+    traffic_flags,
+    traffic_of,
+)
 
 
 @click.command("whatif")
@@ -59,7 +65,7 @@ def command(
             replicas,
             str(options["routing"]),
             seed=int(str(options["seed"])),
-            steady="trace" not in chosen,
+            steady=is_steady(options, chosen),
         ),
         machine,
     )

@@ -101,7 +101,7 @@ def _plan(ask: Ask, options: Sequence[Option], lang: str) -> Iterator[Renderable
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], styles: Sequence[str] = ()) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for place, head in enumerate(heads):
-        table.add_column(head, justify="left" if place == 0 else "right", overflow="fold")
+        table.add_column(head, justify="left" if place == 0 else "right", overflow="fold", no_wrap=place == 0)
     for place, line in enumerate(lines):
         table.add_row(*(visible(cell) for cell in line), style=styles[place] if styles else None)
     return table
