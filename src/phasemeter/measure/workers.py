@@ -30,7 +30,7 @@ from phasemeter.record.clock import Clock, cpu_ns
 from phasemeter.record.engine import Insider
 from phasemeter.record.errors import EngineError, InputError
 from phasemeter.record.file import Line, RunWriter, check_place
-from phasemeter.record.parts import Part, write_joined
+from phasemeter.record.parts import Part, requests_of, write_joined
 from phasemeter.record.run import Footer
 from phasemeter.record.timeline import Timeline
 
@@ -201,6 +201,10 @@ class Crew:
         """The parts that were written."""
         return tuple(Part(m.place, m.hand.ahead_ns) for m in self._members if m.place.exists())
 
+    def has_requests(self) -> bool:
+        """Whether anything was measured: a worker may be refused in the midst of it, by a full disk."""
+        return any(next(requests_of(part), None) is not None for part in self.join())
+
     def notes(self) -> tuple[str, ...]:
         """Where the workers were, and how their clocks stood to ours."""
         return tuple(f"{m.name} {m.hand.note}" for m in self._members if m.hand.note)
@@ -262,15 +266,23 @@ async def measure_in_workers(
         raise
     finally:
         refusal = crew.refusal()
-        if refusal is None:
+        kept = refusal is None or crew.has_requests()
+        if kept:
             own_cpu_ns = cpu_ns() - started_cpu_ns
-            _join(crew, order, clock, out, told, interrupted=interrupted, own_cpu_ns=own_cpu_ns)
+            try:
+                _join(crew, order, clock, out, told, interrupted=interrupted, own_cpu_ns=own_cpu_ns)
+            except InputError as error:  # the parts stay
+                raise _with_place(error, crew.parts) from None
         shutil.rmtree(crew.parts, ignore_errors=True)
     if refusal is not None:
-        raise refusal
+        raise _with_place(refusal, out) if kept else refusal
     failure = crew.failure()
     if failure is not None:
         raise EngineError(f"{failure}; what was measured is kept in {out}")
+
+
+def _with_place(error: InputError, place: Path) -> InputError:
+    return InputError(error.field, error.value, f"{error.mend}; what was measured is kept in {place}")
 
 
 def _hear(engine: object, told: list[Line]) -> None:
@@ -291,17 +303,21 @@ def _join(
     parts = crew.join()
     header = replace(order.header, notes=(*order.header.notes, *crew.notes()))
     with RunWriter(out, header) as writer:
-        footers = write_joined(writer, parts, crew.lost())
-        for line in told:
-            writer.write(line)
-        writer.write(
-            Footer(
-                max((f.end_ns for f in footers), default=clock.now_ns()),
-                interrupted=interrupted,
-                client_cpu_ns=own_cpu_ns + sum(f.client_cpu_ns or 0 for f in footers),
-                error=crew.failure(),
+        try:
+            footers = write_joined(writer, parts, crew.lost())
+            for line in told:
+                writer.write(line)
+            writer.write(
+                Footer(
+                    max((f.end_ns for f in footers), default=clock.now_ns()),
+                    interrupted=interrupted,
+                    client_cpu_ns=own_cpu_ns + sum(f.client_cpu_ns or 0 for f in footers),
+                    error=crew.failure(),
+                )
             )
-        )
+        except InputError:  # a full disk: the parts hold all, half a copy of them helps nobody
+            out.unlink(missing_ok=True)
+            raise
 
 
 def _core(number: int, of: int) -> tuple[int, ...]:

@@ -158,6 +158,36 @@ async def test_what_workers_refuse_is_told_once(tmp_path: Path) -> None:
         await measure_in_workers(order, CLOCK, tmp_path / "run.jsonl", hire_here, planned=4)
 
 
+@pytest.mark.parametrize("everybody", [False, True])
+async def test_a_full_disk_in_a_worker_loses_nothing(server: str, tmp_path: Path, everybody: bool) -> None:
+    """A limit on the size of files stands for it: of one worker, or of the parent, too, which then cannot join."""
+    resource = pytest.importorskip("resource")
+    grid = Grid((16,), (8,), concurrency=(4,), repeats=1, requests=400, warmup=1, anchor=False)
+    out = tmp_path / "run.jsonl"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    async def hire(number: int, place: Path) -> Hand:
+        hand = await hire_here(number, place)
+        assert isinstance(hand, ProcessHand)
+        if number == 0:
+            resource.prlimit(hand.pid, resource.RLIMIT_FSIZE, (20_000, 20_000))
+        if everybody:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+        return hand
+
+    parts = tmp_path / "run.jsonl.parts"
+    try:
+        with pytest.raises(InputError, match="what was measured is kept in") as told:
+            await measure_in_workers(order_of(server, grid, 2), CLOCK, out, hire, planned=400)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(parts if everybody else out) in told.value.mend
+    assert out.exists() is not everybody
+    assert parts.exists() is everybody
+    kept = read_run(parts / "part-000.jsonl" if everybody else out).requests
+    assert sum(t.outcome is Outcome.OK for t in kept) >= 5
+
+
 def load_order(url: str, load: Load, workers: int) -> Order:
     info = EngineInfo(kind="openai", model="simulated")
     header = make_header(info, Asked(anchor(CLOCK), load_settings(load), None), CLOCK)
