@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -193,7 +194,11 @@ class Crew:
 
     def failure(self) -> str | None:
         """Why the run ended early: an engine that broke, or workers that died; None when all went well."""
-        broken = [m.last.text for m in self._members if m.last is not None and m.last.what == "broken"]
+        told = [m.last.text for m in self._members if m.last is not None and m.last.what == "broken"]
+        # each says in which part it kept what; the parts are one record by now
+        broken = list(
+            dict.fromkeys(re.sub(r"; \d+ measured requests are kept in .*", "", text) for text in told)
+        )
         died = [found for found in (member.died for member in self._members) if found is not None]
         return "; ".join((died + broken)[:3]) or None
 

@@ -158,6 +158,23 @@ async def test_what_workers_refuse_is_told_once(tmp_path: Path) -> None:
         await measure_in_workers(order, CLOCK, tmp_path / "run.jsonl", hire_here, planned=4)
 
 
+async def test_a_server_that_dies_is_told_once_and_where_the_whole_record_is(tmp_path: Path) -> None:
+    dying = Server("--ttft-ms", "5", "--itl-ms", "1")
+    grid = Grid((16,), (4,), concurrency=(4,), repeats=1, requests=100_000, warmup=1, anchor=False)
+    out = tmp_path / "run.jsonl"
+    order = order_of(f"http://127.0.0.1:{dying.port}", grid, 2)
+    run = asyncio.ensure_future(measure_in_workers(order, CLOCK, out, hire_here, planned=100_000))
+    part = tmp_path / "run.jsonl.parts" / "part-001.jsonl"
+    while not (part.exists() and part.read_bytes().count(b'"request"') > 3):
+        await asyncio.sleep(0.02)
+    dying.stop()
+    with pytest.raises(EngineError) as told:
+        await run
+    assert str(told.value).count("cannot be reached any more") == 1
+    assert ".parts" not in str(told.value)
+    assert str(told.value).endswith(f"what was measured is kept in {out}")
+
+
 @pytest.mark.parametrize("everybody", [False, True])
 async def test_a_full_disk_in_a_worker_loses_nothing(server: str, tmp_path: Path, everybody: bool) -> None:
     """A limit on the size of files stands for it: of one worker, or of the parent, too, which then cannot join."""
