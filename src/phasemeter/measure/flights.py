@@ -15,6 +15,7 @@ from phasemeter.measure.observe import TimelineSink
 from phasemeter.measure.timetable import Timetable
 from phasemeter.record.clock import Clock
 from phasemeter.record.engine import Attentive, Engine, Outcome, Reply, Result, Settled
+from phasemeter.record.errors import PhasemeterError
 from phasemeter.record.event import Event, Kind, Observer
 from phasemeter.record.request import Request
 from phasemeter.record.timeline import timeline_of
@@ -68,10 +69,12 @@ class Flights:
         self._backlog: deque[_Ended] = deque()
         self._backlog_tokens = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._broken: PhasemeterError | None = None
 
     async def fly(self, request: Request, arrived_ns: int) -> int:
         """Start `request` now and return when it has ended: the moment from which its sender is free again. Cancelled
         from outside, it is recorded as cancelled and the cancellation goes on."""
+        self._raise_broken()
         self.in_flight += 1
         seen = self.in_flight
         started_ns = self.clock.now_ns()
@@ -88,10 +91,15 @@ class Flights:
         free_ns = self.clock.now_ns()
         self._tell(request, Kind.FINISHED, free_ns)
         self._keep(_Ended(request, reply, arrived_ns, started_ns, seen))
+        self._raise_broken()
         while self._backlog and (not self.in_flight or self._crowded()) and self._may_settle():
             self._settle_one()
         # parsing was ours; what comes next arrives after it
         return free_ns if self.in_flight else self.clock.now_ns()
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
 
     def _keep(self, ended: _Ended) -> None:
         self._backlog.append(ended)
@@ -104,11 +112,16 @@ class Flights:
 
     def _tick(self) -> None:
         self._timer = None
-        for _ in range(
-            1 + len(self._backlog) // 256
-        ):  # so that hundreds of streams are parsed before they end again
-            if self._backlog and self._may_settle():
-                self._settle_one()
+        try:
+            # so many that hundreds of streams are parsed before they end again
+            for _ in range(1 + len(self._backlog) // 256):
+                if self._backlog and self._may_settle():
+                    self._settle_one()
+        except (
+            PhasemeterError
+        ) as error:  # a full disk, a dead engine: nobody hears a timer's error, a sender does
+            self._broken = error
+            return
         self._wait()
 
     def _crowded(self) -> bool:
@@ -155,3 +168,5 @@ class Flights:
             self._timer.cancel()
         while self._backlog:
             self._settle_one()
+        if kind is None:
+            self._raise_broken()

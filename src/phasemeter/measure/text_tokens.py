@@ -80,7 +80,7 @@ def open_tokenizer(name: str) -> TextTokens:
 
 
 def _from_file(file: Path) -> Callable[[str], Sequence[int]]:
-    tokenizers = _library("tokenizers")
+    tokenizers = _library("tokenizers", str(file))
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the only class that this library raises for a file that is none
@@ -90,7 +90,7 @@ def _from_file(file: Path) -> Callable[[str], Sequence[int]]:
 
 
 def _from_transformers(name: str) -> Callable[[str], Sequence[int]]:
-    transformers = _library("transformers")
+    transformers = _library("transformers", name)
     try:
         file = Path(name)
         where, inside = (str(file.parent), {"gguf_file": file.name}) if file.suffix == ".gguf" else (name, {})
@@ -103,10 +103,10 @@ def _from_transformers(name: str) -> Callable[[str], Sequence[int]]:
     return lambda text: tokenizer(text, verbose=False)["input_ids"]
 
 
-def _library(name: str) -> Any:  # noqa: ANN401 - a module without types
+def _library(name: str, asked: str) -> Any:  # noqa: ANN401 - a module without types
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise InputError(
-            _FIELD, name, f"counting tokens needs the library {name}; install phasemeter[local]"
+            _FIELD, asked, f"counting tokens needs the library {name}; install phasemeter[local]"
         ) from error
