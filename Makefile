@@ -89,7 +89,7 @@ live: $(STAMPS)/test $(STAMPS)/local models/smollm2/SmolLM2-135M-Instruct.Q4_1.g
 # A Ray cluster of two nodes on this machine; Ray is 80 MB to download.
 live-ray: $(STAMPS)/test
 	$(PIP) -e '.[report,fit,ray]'
-	$(BIN)/python -m pytest -m live tests/live/test_ray_two_nodes.py
+	$(BIN)/python -m pytest -m live tests/live/test_ray_two_nodes.py $(PYTEST_ARGS)
 
 vllm-env: $(VLLM_ENV)/.installed
 

@@ -230,6 +230,7 @@ def _connect(address: str) -> Any:  # noqa: ANN401
         OSError,
         ray.exceptions.RayError,
     ) as error:
+        ray.shutdown()  # half a connection would be in the way of the next one
         mend = f"no Ray cluster answers there ({_briefly(error)}); give auto, HOST:PORT or ray://HOST:PORT"
         raise InputError("--on", address, mend) from None
     return ray
