@@ -115,6 +115,7 @@ def parse_slo(text: str) -> Slo:
     """Read "ttft_p99=200ms,tpot=20ms,goodput=95%". Raises InputError with the item that cannot be read."""
     conditions: list[Condition] = []
     good_share: float | None = None
+    names: list[str] = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         found = _ITEM.fullmatch(item)
         if found is None:
@@ -123,11 +124,12 @@ def parse_slo(text: str) -> Slo:
             )
         if found["metric"] == "goodput" and found["percentile"] is None:
             good_share = _share(item, found["value"])
+            names.append("goodput")
         else:
             conditions.append(_condition(item, found))
+            names.append(conditions[-1].name)
     if not conditions:
         raise InputError("--slo", text, "give at least one bound, for example ttft_p99=200ms,tpot_p99=20ms")
-    names = [condition.name for condition in conditions]
     if len(set(names)) != len(names):
         raise InputError("--slo", text, "names a condition twice; keep one of them")
     if good_share is None and all(condition.percentile is None for condition in conditions):
@@ -227,10 +229,8 @@ def _condition(item: str, found: re.Match[str]) -> Condition:
 
 
 def _share(item: str, text: str) -> float:
-    try:
-        share = float(text.rstrip("% ")) / (100 if text.strip().endswith("%") else 1)
-    except ValueError:
-        share = -1.0
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%?)\s*", text)
+    share = -1.0 if found is None else float(found[1]) / (100 if found[2] else 1)
     if not 0 < share < 1:
         raise InputError("--slo", item, "goodput is a share above 0 and below 1, for example 95%")
     return share

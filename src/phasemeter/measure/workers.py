@@ -39,9 +39,6 @@ _LEAD_NS = 30_000_000
 """From opening a gate to the common start: every worker has read its line by then."""
 _TOLD = msgspec.json.Decoder(Told)
 
-MOST_WORKERS = 256
-
-
 NOTHING_BESIDE = Beside(scrape_s=0)
 
 

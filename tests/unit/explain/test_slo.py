@@ -34,7 +34,8 @@ def test_the_grammar():
 @pytest.mark.parametrize(
     "text",
     ["", "ttft", "ttft=", "ttft=200", "ttft=0ms", "ttft=-1ms", "speed=2ms", "ttft_p0=2ms", "ttft_p100=2ms",
-     "goodput=95%", "ttft=1ms,goodput=2", "ttft=1ms,goodput=x", "ttft=1ms,ttft=2ms", "ttft=nan ms"],
+     "goodput=95%", "ttft=1ms,goodput=2", "ttft=1ms,goodput=x", "ttft=1ms,ttft=2ms", "ttft=nan ms",
+     "goodput=95%%,ttft=1ms", "goodput=90%,goodput=95%,ttft=1ms"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_in_one_line(text):
     with pytest.raises(InputError, match="--slo"):

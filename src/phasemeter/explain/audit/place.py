@@ -63,12 +63,6 @@ def place_of(setup: Setup) -> Place:
     return Place(setup, shape, chip, host, missing)
 
 
-def architecture_of(setup: Setup) -> str | None:
-    """`model_type` of the set-up's model, None where it is not known."""
-    shape, _ = _shape(setup.model)
-    return None if shape is None else shape.model_type
-
-
 def _shape(model: str | None) -> tuple[ModelShape | None, Line | None]:
     if model is None:
         return None, line("missing_model_name")
