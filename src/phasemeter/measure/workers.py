@@ -83,12 +83,18 @@ class Crew:
         self._opened: list[int] = []
         self.parts = out.with_name(f"{out.name}.parts")
 
+    def make_place(self) -> None:
+        """Make the folder of the parts. Raises InputError where the run or parts of a killed one lie there already."""
+        check_place(self._out)
+        if self.parts.exists():
+            mend = f"{self.parts.name} beside it holds the parts of a run that was killed; read or remove them first"
+            raise InputError("--out", str(self._out), mend)
+        self.parts.mkdir()
+
     async def run(self, hire: Hire, at_gate: Callable[[int], Awaitable[None]]) -> None:
         """Hire the workers, give orders, open gate after gate until all are done or one has died. `at_gate` is awaited
         before each gate, when nothing is in flight."""
         share_of = self._order.share.of
-        check_place(self._out)
-        self.parts.mkdir(parents=True)
         for number in range(share_of):
             place = self.parts / f"part-{number:03d}.jsonl"
             self._members.append(_Member(number, await hire(number, place), place))
@@ -245,6 +251,7 @@ async def measure_in_workers(
     kept here, for all.
     """
     crew = Crew(order, clock, out, beside.watch, planned)
+    crew.make_place()  # before anything that would clear it away
     told: list[Line] = []
     started_cpu_ns = cpu_ns()
     interrupted = False

@@ -151,6 +151,17 @@ async def test_interrupted_it_keeps_what_had_ended(server: str, tmp_path: Path) 
     assert kept.footer.interrupted
 
 
+async def test_parts_of_a_killed_run_are_not_written_over(server: str, tmp_path: Path) -> None:
+    kept = tmp_path / "run.jsonl.parts" / "part-000.jsonl"
+    kept.parent.mkdir()
+    kept.write_text("precious")
+    order = order_of(server, Grid((16,), (8,), concurrency=(2,), repeats=1), 2)
+    with pytest.raises(InputError, match=r"run\.jsonl\.parts beside it holds the parts"):
+        await measure_in_workers(order, CLOCK, tmp_path / "run.jsonl", hire_here, planned=4)
+    assert kept.read_text() == "precious"
+    assert not (tmp_path / "run.jsonl").exists()
+
+
 async def test_what_workers_refuse_is_told_once(tmp_path: Path) -> None:
     grid = Grid((16,), (8,), concurrency=(2,), repeats=1)
     order = order_of("http://127.0.0.1:1", grid, 2)
