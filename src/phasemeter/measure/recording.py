@@ -102,9 +102,9 @@ class Recording:
         return self._clock.now_ns() if gate is None else await gate(number)
 
     def scraping(self) -> Scraping:
-        """The server beside the run; where several processes send it, their parent looks at it for all of them."""
+        """The server beside the run; where workers send it, their parent looks at it for all of them."""
         beside = self._beside
-        engine = self._engine if beside.share.of == 1 else None
+        engine = self._engine if beside.gate is None else None
         return Scraping(
             engine, self._clock, self._writer.write, every_s=beside.scrape_s, probes=beside.probes
         )
